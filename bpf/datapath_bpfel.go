@@ -27,8 +27,8 @@ type DatapathCounter struct {
 type DatapathCounterKey struct {
 	_       structs.HostLayout
 	Ifindex uint32
-	Hook    uint16
-	Reason  uint16
+	Hook    DatapathHook
+	Reason  DatapathDropReason
 }
 
 type DatapathDirection uint32
@@ -38,17 +38,16 @@ const (
 	DatapathDirectionFROM_POD DatapathDirection = 2
 )
 
-type DatapathDropReason uint32
+type DatapathDropReason uint16
 
 const (
 	DatapathDropReasonDROP_SOURCE          DatapathDropReason = 1
 	DatapathDropReasonDROP_LOOPBACK        DatapathDropReason = 2
 	DatapathDropReasonDROP_EGRESS_LIMIT    DatapathDropReason = 3
 	DatapathDropReasonDROP_PORTS_EXHAUSTED DatapathDropReason = 4
-	DatapathDropReasonDROP_MALFORMED       DatapathDropReason = 5
-	DatapathDropReasonDROP_TOO_BIG         DatapathDropReason = 6
-	DatapathDropReasonDROP_NO_ROOM         DatapathDropReason = 7
-	DatapathDropReasonDROP_REASON_MAX      DatapathDropReason = 8
+	DatapathDropReasonDROP_TOO_BIG         DatapathDropReason = 5
+	DatapathDropReasonDROP_NO_ROOM         DatapathDropReason = 6
+	DatapathDropReasonDROP_REASON_MAX      DatapathDropReason = 7
 )
 
 type DatapathFeature uint32
@@ -64,16 +63,16 @@ type DatapathFlow struct {
 	Dst           DatapathAddr
 	Sport         uint16
 	Dport         uint16
-	Action        uint16
-	Flags         uint16
+	Action        DatapathFlowAction
+	Flags         DatapathFlowFlag
 	SrcGeneration uint64
 	DstGeneration uint64
 	SeenNs        uint64
-	State         uint32
+	State         DatapathFlowState
 	TcpSeq        uint32
 }
 
-type DatapathFlowAction uint32
+type DatapathFlowAction uint16
 
 const (
 	DatapathFlowActionFLOW_TO_POD   DatapathFlowAction = 1
@@ -82,7 +81,7 @@ const (
 	DatapathFlowActionFLOW_TO_STACK DatapathFlowAction = 4
 )
 
-type DatapathFlowFlag uint32
+type DatapathFlowFlag uint16
 
 const (
 	DatapathFlowFlagFLOW_TRANSLATE DatapathFlowFlag = 1
@@ -112,11 +111,11 @@ type DatapathFragmentKey struct {
 	Dst   DatapathAddr
 	Id    uint32
 	Proto uint8
-	Side  uint8
+	Side  DatapathSide
 	Pad   uint16
 }
 
-type DatapathHook uint32
+type DatapathHook uint16
 
 const (
 	DatapathHookHOOK_FROM_POD    DatapathHook = 1
@@ -133,10 +132,10 @@ type DatapathHostport struct {
 	Generation uint64
 	Ifindex    uint32
 	Port       uint16
-	Flags      uint16
+	Flags      DatapathHostportFlag
 }
 
-type DatapathHostportFlag uint32
+type DatapathHostportFlag uint16
 
 const (
 	DatapathHostportFlagHOSTPORT_LOOPBACK DatapathHostportFlag = 1
@@ -161,7 +160,7 @@ type DatapathIface struct {
 	HostIfname [16]int8
 	NetnsPath  [128]int8
 	Addrs      [8]DatapathAddr
-	Flags      uint32
+	Flags      DatapathPodFlag
 	Mtu        uint32
 }
 
@@ -180,21 +179,21 @@ type DatapathLimit struct {
 type DatapathLimitKey struct {
 	_         structs.HostLayout
 	Ifindex   uint32
-	Direction uint32
+	Direction DatapathDirection
 }
 
 type DatapathNodeConfig struct {
 	_        structs.HostLayout
 	Build    uint64
 	Schema   uint32
-	Features uint32
+	Features DatapathFeature
 }
 
 type DatapathPod struct {
 	_          structs.HostLayout
 	Generation uint64
 	Ifindex    uint32
-	Flags      uint32
+	Flags      DatapathPodFlag
 	Netns      uint32
 	Mtu        uint32
 	Mac        [6]uint8
@@ -217,7 +216,7 @@ type DatapathPodKey struct {
 	Addr DatapathAddr
 }
 
-type DatapathSide uint32
+type DatapathSide uint8
 
 const (
 	DatapathSideSIDE_FAST  DatapathSide = 0
@@ -231,7 +230,7 @@ type DatapathTuple struct {
 	Sport uint16
 	Dport uint16
 	Proto uint8
-	Side  uint8
+	Side  DatapathSide
 	Pad   uint16
 }
 
@@ -253,7 +252,6 @@ const (
 	DatapathProgFromUplink = "from_uplink"
 	DatapathProgToPod      = "to_pod"
 	DatapathProgToUplink   = "to_uplink"
-	DatapathProgX          = "x"
 )
 
 // LoadDatapath returns the embedded CollectionSpec for Datapath.
@@ -303,7 +301,6 @@ type DatapathProgramSpecs struct {
 	FromUplink *ebpf.ProgramSpec `ebpf:"from_uplink"`
 	ToPod      *ebpf.ProgramSpec `ebpf:"to_pod"`
 	ToUplink   *ebpf.ProgramSpec `ebpf:"to_uplink"`
-	X          *ebpf.ProgramSpec `ebpf:"x"`
 }
 
 // DatapathMapSpecs contains maps before they are loaded into the kernel.
@@ -387,7 +384,6 @@ type DatapathPrograms struct {
 	FromUplink *ebpf.Program `ebpf:"from_uplink"`
 	ToPod      *ebpf.Program `ebpf:"to_pod"`
 	ToUplink   *ebpf.Program `ebpf:"to_uplink"`
-	X          *ebpf.Program `ebpf:"x"`
 }
 
 func (p *DatapathPrograms) Close() error {
@@ -397,7 +393,6 @@ func (p *DatapathPrograms) Close() error {
 		p.FromUplink,
 		p.ToPod,
 		p.ToUplink,
-		p.X,
 	)
 }
 

@@ -12,6 +12,11 @@ struct addr {
 	__u8 ip[16];
 } __attribute__((aligned(8)));
 
+enum side : __u8 {
+	SIDE_FAST = 0,	/* from a pod, the wire or lo: before the stack */
+	SIDE_STACK = 1, /* on the way from the stack to a pod */
+};
+
 /* What a packet says of itself, or what it is made to say. */
 struct tuple {
 	struct addr src;
@@ -19,13 +24,16 @@ struct tuple {
 	__u16 sport; /* ICMP echo request: identifier; no ports: 0 */
 	__u16 dport; /* ICMP echo reply: identifier */
 	__u8 proto;
-	__u8 side; /* enum side: which hook's packets the row is about */
+	enum side side; /* which hook's packets the row is about */
 	__u16 pad;
 };
 
-enum side {
-	SIDE_FAST = 0,	/* from a pod, the wire or lo: before the stack */
-	SIDE_STACK = 1, /* on the way from the stack to a pod */
+enum pod_flag : __u32 {
+	POD_SOURCE_CHECK = 1 << 0,
+	POD_LIMIT_INGRESS = 1 << 1, /* shaper on the host side: reach it by bpf_redirect */
+	POD_LIMIT_EGRESS = 1 << 2,
+	POD_MASQUERADE = 1 << 3,
+	POD_CHAINED = 1 << 4, /* direct flows stay in the stack */
 };
 
 /* pods: address -> how to reach the pod and what its packets are held to */
@@ -36,20 +44,12 @@ struct pod_key {
 struct pod {
 	__u64 generation; /* of the attachment; a flow row of another one is dead */
 	__u32 ifindex;	  /* host side of the veth */
-	__u32 flags;	  /* enum pod_flag */
+	enum pod_flag flags;
 	__u32 netns;	  /* inode: interfaces of one container share it */
 	__u32 mtu;
 	__u8 mac[6];	  /* the pod's interface */
 	__u8 host_mac[6]; /* the host side */
 	__u32 pad;
-};
-
-enum pod_flag {
-	POD_SOURCE_CHECK = 1 << 0,
-	POD_LIMIT_INGRESS = 1 << 1, /* shaper on the host side: reach it by bpf_redirect */
-	POD_LIMIT_EGRESS = 1 << 2,
-	POD_MASQUERADE = 1 << 3,
-	POD_CHAINED = 1 << 4, /* direct flows stay in the stack */
 };
 
 #define IFACE_ADDRS 8
@@ -68,8 +68,12 @@ struct iface {
 	char host_ifname[16];
 	char netns_path[128];
 	struct addr addrs[IFACE_ADDRS]; /* unused: all zero */
-	__u32 flags;			/* enum pod_flag */
+	enum pod_flag flags;
 	__u32 mtu;
+};
+
+enum hostport_flag : __u16 {
+	HOSTPORT_LOOPBACK = 1 << 0, /* also on 127.0.0.1 and ::1 */
 };
 
 /* hostports: address and port of the node -> pod; address :: is every local address */
@@ -87,28 +91,45 @@ struct hostport {
 	__u64 generation; /* of the owner */
 	__u32 ifindex;	  /* of the owner */
 	__u16 port;	  /* the container's */
-	__u16 flags;	  /* enum hostport_flag */
+	enum hostport_flag flags;
 };
 
-enum hostport_flag {
-	HOSTPORT_LOOPBACK = 1 << 0, /* also on 127.0.0.1 and ::1 */
+enum direction : __u32 {
+	TO_POD = 1,   /* ingress, in CNI's words */
+	FROM_POD = 2, /* egress */
 };
 
 /* limits: one row a pod and direction */
 struct limit_key {
 	__u32 ifindex;
-	__u32 direction; /* enum direction */
-};
-
-enum direction {
-	TO_POD = 1,   /* ingress, in CNI's words */
-	FROM_POD = 2, /* egress */
+	enum direction direction;
 };
 
 struct limit {
 	__u64 rate_bits;  /* a second */
 	__u64 burst_bits; /* after the cap */
 	__u64 clock_ns;	  /* egress: theoretical arrival time of the next packet */
+};
+
+enum flow_action : __u16 {
+	FLOW_TO_POD = 1,   /* redirect to the pod of dst */
+	FLOW_TO_WIRE = 2,  /* route by the FIB and redirect */
+	FLOW_TO_HOST = 3,  /* into lo: the host called */
+	FLOW_TO_STACK = 4, /* translate if need be, then up the stack */
+};
+
+enum flow_flag : __u16 {
+	FLOW_TRANSLATE = 1 << 0, /* src, dst or a port differs from the key */
+	FLOW_REPLY = 1 << 1,	 /* the reply's row */
+	FLOW_HOSTPORT = 1 << 2,	 /* the request called a hostPort */
+};
+
+enum flow_state : __u32 {
+	FLOW_ANSWERED = 1 << 0,
+	FLOW_FIN_SELF = 1 << 1, /* seen in this row's direction */
+	FLOW_FIN_PEER = 1 << 2,
+	FLOW_RESET = 1 << 3,
+	FLOW_TCP_MID = 1 << 4, /* made anew from a packet in mid-stream */
 };
 
 /* flows, halfopen: a packet's tuple -> what to make of it. Two rows a flow: the
@@ -119,34 +140,13 @@ struct flow {
 	struct addr dst;
 	__u16 sport;
 	__u16 dport;
-	__u16 action; /* enum flow_action */
-	__u16 flags;  /* enum flow_flag */
+	enum flow_action action;
+	enum flow_flag flags;
 	__u64 src_generation; /* of the pod that sends, 0 if none does */
 	__u64 dst_generation; /* of the pod that receives */
 	__u64 seen_ns;	      /* written at most once a second */
-	__u32 state;	      /* enum flow_state, bits */
+	enum flow_state state;
 	__u32 tcp_seq;	      /* reply's last sequence number while half open */
-};
-
-enum flow_action {
-	FLOW_TO_POD = 1,   /* redirect to the pod of dst */
-	FLOW_TO_WIRE = 2,  /* route by the FIB and redirect */
-	FLOW_TO_HOST = 3,  /* into lo: the host called */
-	FLOW_TO_STACK = 4, /* translate if need be, then up the stack */
-};
-
-enum flow_flag {
-	FLOW_TRANSLATE = 1 << 0, /* src, dst or a port differs from the key */
-	FLOW_REPLY = 1 << 1,	 /* the reply's row */
-	FLOW_HOSTPORT = 1 << 2,	 /* the request called a hostPort */
-};
-
-enum flow_state {
-	FLOW_ANSWERED = 1 << 0,
-	FLOW_FIN_SELF = 1 << 1, /* seen in this row's direction */
-	FLOW_FIN_PEER = 1 << 2,
-	FLOW_RESET = 1 << 3,
-	FLOW_TCP_MID = 1 << 4, /* made anew from a packet in mid-stream */
 };
 
 /* fragments: later fragments of a datagram -> the tuple of its first one */
@@ -155,7 +155,7 @@ struct fragment_key {
 	struct addr dst;
 	__u32 id;
 	__u8 proto;
-	__u8 side;
+	enum side side;
 	__u16 pad;
 };
 
@@ -164,19 +164,7 @@ struct fragment {
 	__u64 seen_ns;
 };
 
-/* counters: drops by pod, hook and reason */
-struct counter_key {
-	__u32 ifindex; /* pod's host side, or the device the packet was on */
-	__u16 hook;    /* enum hook */
-	__u16 reason;  /* enum drop_reason */
-};
-
-struct counter {
-	__u64 packets;
-	__u64 bytes;
-};
-
-enum hook {
+enum hook : __u16 {
 	HOOK_FROM_POD = 1,
 	HOOK_TO_POD = 2,
 	HOOK_FROM_UPLINK = 3,
@@ -184,26 +172,39 @@ enum hook {
 	HOOK_FROM_HOST = 5,
 };
 
-/* A new reason has a name in maps/counter.go, a row in docs/maps.md and a test. */
-enum drop_reason {
+enum drop_reason : __u16 {
 	DROP_SOURCE = 1,	 /* source address is not the pod's */
 	DROP_LOOPBACK = 2,	 /* 127/8 or ::1 from a pod or the wire */
 	DROP_EGRESS_LIMIT = 3,	 /* over the pod's egress rate, its shaper gone */
 	DROP_PORTS_EXHAUSTED = 4, /* every port tried for the reply tuple is taken */
-	DROP_MALFORMED = 5,	 /* a header is cut short or contradicts itself */
-	DROP_TOO_BIG = 6,	 /* the host's datagram to a hostPort exceeds the pod's MTU */
-	DROP_NO_ROOM = 7,	 /* a row could not be written */
+	DROP_TOO_BIG = 5,	 /* the host's datagram to a hostPort exceeds the pod's MTU */
+	DROP_NO_ROOM = 6,	 /* a row could not be written */
 	DROP_REASON_MAX,
+};
+
+/* counters: drops by pod, hook and reason */
+struct counter_key {
+	__u32 ifindex; /* pod's host side, or the device the packet was on */
+	enum hook hook;
+	enum drop_reason reason;
+};
+
+struct counter {
+	__u64 packets;
+	__u64 bytes;
+};
+
+/* A new reason has a name in maps/counter.go, a row in docs/maps.md and a test. */
+
+enum feature : __u32 {
+	FEATURE_CONNTRACK = 1 << 0, /* programs were verified with the conntrack kfuncs */
+	FEATURE_TCX = 1 << 1,
 };
 
 /* config: the one row (key 0) of what a later ADD may change */
 struct node_config {
 	__u64 build; /* hash of the object that is loaded */
 	__u32 schema;
-	__u32 features; /* enum feature */
+	enum feature features;
 };
 
-enum feature {
-	FEATURE_CONNTRACK = 1 << 0, /* programs were verified with the conntrack kfuncs */
-	FEATURE_TCX = 1 << 1,
-};
