@@ -1,15 +1,103 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 //go:build ignore
 
-#include <linux/bpf.h>
-#include "lib/maps.h"
+/* Every packet's story. One program a hook, each a list of steps; a step is explained
+ * in the header of its name. What is not ours goes on to whoever is next (TCX_NEXT).
+ */
+#include "lib/bandwidth.h"
+#include "lib/forward.h"
+#include "lib/stack.h"
 
-#define TC_ACT_UNSPEC (-1)
+/* Pod to anywhere: tc ingress, host side of the pod's veth. */
+SEC("tc")
+int from_pod(struct __sk_buff *skb)
+{
+	int verdict = TO_STACK;
+	struct pod *pod;
+	struct pkt p;
 
-SEC("tc") int from_pod(struct __sk_buff *skb) { return TC_ACT_UNSPEC; }
-SEC("tc") int to_pod(struct __sk_buff *skb) { return TC_ACT_UNSPEC; }
-SEC("tc") int from_uplink(struct __sk_buff *skb) { return TC_ACT_UNSPEC; }
-SEC("tc") int to_uplink(struct __sk_buff *skb) { return TC_ACT_UNSPEC; }
-SEC("tc") int from_host(struct __sk_buff *skb) { return TC_ACT_UNSPEC; }
+	skb->tc_index = 0;
+	if (parse_network(skb, &p) != CONTINUE)
+		return TC_ACT_UNSPEC;
+	parse_transport(skb, &p);
+
+	pod = pod_of_sender(skb, &p, &verdict);
+	if (!pod)
+		return finish(skb, HOOK_FROM_POD, verdict);
+	if (pod->flags & POD_LIMIT_EGRESS) {
+		verdict = egress_limit(skb, &p, pod->ifindex);
+		if (verdict != CONTINUE)
+			return finish(skb, HOOK_FROM_POD, verdict);
+	}
+	/* The frame is for us, whatever MAC address the veth has been given since. */
+	if (skb->pkt_type != PACKET_HOST)
+		bpf_skb_change_type(skb, PACKET_HOST);
+
+	return finish(skb, HOOK_FROM_POD, forward(skb, &p, pod->generation, HOOK_FROM_POD));
+}
+
+/* Stack to pod: tc egress, host side of the pod's veth. */
+SEC("tc")
+int to_pod(struct __sk_buff *skb)
+{
+	struct pkt p;
+
+	if (skb->tc_index == REDIRECT_STAMP) {
+		skb->tc_index = 0;
+		return TC_ACT_UNSPEC;
+	}
+	if (parse_network(skb, &p) != CONTINUE)
+		return TC_ACT_UNSPEC;
+	parse_transport(skb, &p);
+
+	return finish(skb, HOOK_TO_POD, stack_to_pod(skb, &p));
+}
+
+/* Wire to anywhere: tc ingress of the uplinks. */
+SEC("tc")
+int from_uplink(struct __sk_buff *skb)
+{
+	struct pkt p;
+
+	skb->tc_index = 0;
+	if (skb->pkt_type != PACKET_HOST || parse_network(skb, &p) != CONTINUE)
+		return TC_ACT_UNSPEC;
+	parse_transport(skb, &p);
+
+	if (addr_is_loopback(&p.tuple.src) || addr_is_loopback(&p.tuple.dst))
+		return finish(skb, HOOK_FROM_UPLINK, -DROP_LOOPBACK);
+
+	return finish(skb, HOOK_FROM_UPLINK, forward(skb, &p, 0, HOOK_FROM_UPLINK));
+}
+
+/* Stack to wire: tc egress of the uplinks. */
+SEC("tc")
+int to_uplink(struct __sk_buff *skb)
+{
+	struct pkt p;
+
+	if (skb->tc_index == REDIRECT_STAMP) {
+		skb->tc_index = 0;
+		return TC_ACT_UNSPEC;
+	}
+	if (parse_network(skb, &p) != CONTINUE)
+		return TC_ACT_UNSPEC;
+	parse_transport(skb, &p);
+
+	return finish(skb, HOOK_TO_UPLINK, stack_to_wire(&p));
+}
+
+/* The host to itself: tc egress of lo, while there is a hostPort. */
+SEC("tc")
+int from_host(struct __sk_buff *skb)
+{
+	struct pkt p;
+
+	if (parse_network(skb, &p) != CONTINUE)
+		return TC_ACT_UNSPEC;
+	parse_transport(skb, &p);
+
+	return finish(skb, HOOK_FROM_HOST, forward(skb, &p, 0, HOOK_FROM_HOST));
+}
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -2,6 +2,8 @@
 /* The maps, in the order a packet meets them. Sizes and memory: docs/maps.md. */
 #pragma once
 
+#include <linux/bpf.h>
+
 #include "types.h"
 
 #include <bpf/bpf_helpers.h>

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Opening a flow. The central rule (design 4.3): a reply goes back the way its request
+ * came. So a flow is opened only for a packet that begins one and that netfilter does
+ * not know, and only with the reply's tuple to itself: where another live flow of this
+ * client and pod has it, the client's port towards the pod is changed.
+ */
+#pragma once
+
+#include "conntrack.h"
+#include "flow.h"
+
+#define CLAIM_TRIES 32 /* ports tried for a reply tuple */
+
+#define FLOW_OPENED 0x101
+#define CLAIM_HELD 0
+#define CLAIM_DONE 1
+
+/* Is the row someone else's claim? One of the same client calling the same address by
+ * the same way is our own former self; one of a former pod or client is nobody's.
+ */
+static __always_inline bool claim_held(const struct flow *row, bool half, const struct flow *want,
+				       const struct pkt *p)
+{
+	if (row->src_generation != want->src_generation || row->dst_generation != want->dst_generation ||
+	    flow_expired(row, p, half))
+		return false;
+	return !(row->action == want->action && row->sport == want->sport && row->dport == want->dport &&
+		 addr_equal(&row->src, &want->src) && addr_equal(&row->dst, &want->dst));
+}
+
+/* Claim the reply tuple `key` for the row `reply`. Global, so that the verifier walks it
+ * once and not for every port tried.
+ */
+__noinline int claim_tuple(struct __sk_buff *skb, struct pkt *p, struct tuple *key, struct flow *reply)
+{
+	struct flow *row;
+
+	if (!p || !key || !reply)
+		return CLAIM_HELD;
+	row = bpf_map_lookup_elem(&flows, key);
+	if (row && claim_held(row, false, reply, p))
+		return CLAIM_HELD;
+	row = bpf_map_lookup_elem(&halfopen, key);
+	if (row && claim_held(row, true, reply, p))
+		return CLAIM_HELD;
+	if (ct_lookup(skb, key) != CT_UNKNOWN)
+		return CLAIM_HELD;
+	if (reply->action == FLOW_TO_HOST && host_socket(skb, key))
+		return CLAIM_HELD;
+	bpf_map_delete_elem(&flows, key);
+	if (row)
+		bpf_map_delete_elem(&halfopen, key);
+	if (bpf_map_update_elem(&halfopen, key, reply, BPF_NOEXIST))
+		return CLAIM_HELD;
+	/* Another CPU may have moved its row to `flows` since we looked. */
+	row = bpf_map_lookup_elem(&flows, key);
+	if (row && claim_held(row, false, reply, p)) {
+		bpf_map_delete_elem(&halfopen, key);
+		return CLAIM_HELD;
+	}
+	return CLAIM_DONE;
+}
+
+static __always_inline bool has_changeable_port(const struct pkt *p)
+{
+	return p->tuple.proto == IPPROTO_TCP || p->tuple.proto == IPPROTO_UDP || is_icmp(p);
+}
+
+/* Claim a reply tuple for the request row f, changing the client's port in f if that
+ * is what it takes.
+ */
+static __noinline int claim_reply(struct __sk_buff *skb, struct pkt *p, struct flow *f, __u32 reply_action)
+{
+	struct flow reply = {
+		.src = p->tuple.dst,
+		.dst = p->tuple.src,
+		.sport = p->tuple.dport,
+		.dport = p->tuple.sport,
+		.action = reply_action,
+		.flags = f->flags | FLOW_REPLY,
+		.src_generation = f->dst_generation,
+		.dst_generation = f->src_generation,
+		.seen_ns = p->now,
+		.state = f->state,
+	};
+	struct tuple key;
+
+	for (int i = 0; i < CLAIM_TRIES; i++) {
+		key.src = f->dst;
+		key.dst = f->src;
+		key.sport = f->dport;
+		key.dport = f->sport;
+		key.proto = p->tuple.proto;
+		key.side = SIDE_FAST;
+		key.pad = 0;
+		reply.flags = f->flags | FLOW_REPLY;
+		if (claim_tuple(skb, p, &key, &reply) == CLAIM_DONE)
+			return CLAIM_DONE;
+		if (!has_changeable_port(p))
+			break;
+		f->sport = 1024 + bpf_get_prandom_u32() % (65536 - 1024);
+		f->flags |= FLOW_TRANSLATE;
+	}
+	return CLAIM_HELD;
+}
+
+/* May this packet begin a flow? A hostPort's SYN and UDP are captured even where
+ * conntrack knows the tuple as a request (a UDP client that called before the mapping
+ * was there keeps its port, H7), but never a reply to what netfilter carries.
+ */
+static __always_inline bool may_open(struct __sk_buff *skb, struct pkt *p, const struct flow *f)
+{
+	bool tcp = p->tuple.proto == IPPROTO_TCP, middle = tcp && !is_syn(p);
+	bool hostport = f->flags & FLOW_HOSTPORT;
+	int known;
+
+	if (middle && (p->tcp_flags & TCP_RST))
+		return false;
+	/* An echo reply, or any reply whose request we did not carry, is the stack's. */
+	if (is_echo_reply(p))
+		return false;
+	known = ct_lookup(skb, &p->tuple);
+	if (known == CT_REPLY || (known && (!hostport || middle)))
+		return false;
+	return !(middle && hostport && host_socket(skb, &p->tuple));
+}
+
+/* Open the flow whose request row is f. FLOW_OPENED, TO_STACK or a drop. */
+static __always_inline int flow_open(struct __sk_buff *skb, struct pkt *p, struct flow *f, __u32 reply_action)
+{
+	if (!may_open(skb, p, f))
+		return TO_STACK;
+	if (p->tuple.proto == IPPROTO_TCP && !is_syn(p))
+		f->state |= FLOW_TCP_MID;
+	if (f->flags & FLOW_HOSTPORT)
+		f->flags |= FLOW_TRANSLATE;
+	if (p->hint && p->hint != f->sport) {
+		f->sport = p->hint;
+		f->flags |= FLOW_TRANSLATE;
+	}
+	f->seen_ns = p->now;
+	if (claim_reply(skb, p, f, reply_action) != CLAIM_DONE)
+		return has_changeable_port(p) ? -DROP_PORTS_EXHAUSTED : TO_STACK;
+	bpf_map_update_elem(&halfopen, &p->tuple, f, BPF_ANY);
+	return FLOW_OPENED;
+}
+
+/* The request row of a flow that keeps its addresses: hostPort and the claim may change
+ * it.
+ */
+static __always_inline void flow_request(struct flow *f, const struct pkt *p, __u64 src_generation)
+{
+	__builtin_memset(f, 0, sizeof(*f));
+	f->src = p->tuple.src;
+	f->dst = p->tuple.dst;
+	f->sport = p->tuple.sport;
+	f->dport = p->tuple.dport;
+	f->src_generation = src_generation;
+}

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* What is fixed when the programs are loaded (set in loader/config.go), and the
+ * constants that both sides of a hook must agree on.
+ */
+#pragma once
+
+#include <linux/types.h>
+
+#define NSEC_PER_SEC 1000000000ULL
+
+/* How long a flow row is believed without a packet. The values are those of
+ * netfilter's conntrack where it has one for the state, so that a flow lives as long
+ * beside it as in it.
+ */
+volatile const __u64 tcp_syn_timeout_ns = 60 * NSEC_PER_SEC;
+volatile const __u64 tcp_timeout_ns = 5 * 86400 * NSEC_PER_SEC;
+/* A closed TCP row keeps its reply tuple from other called addresses as long as the
+ * pod's own TIME_WAIT lasts (TCP_TIMEWAIT_LEN).
+ */
+volatile const __u64 tcp_closed_timeout_ns = 60 * NSEC_PER_SEC;
+volatile const __u64 udp_unanswered_timeout_ns = 30 * NSEC_PER_SEC;
+volatile const __u64 udp_timeout_ns = 180 * NSEC_PER_SEC;
+volatile const __u64 other_timeout_ns = 600 * NSEC_PER_SEC;
+
+/* What a pod whose shaper is gone may send ahead of its rate, at least. */
+volatile const __u64 egress_tolerance_ns = 20000000;
+
+/* In skb->tc_index of a packet that we redirect to a device whose egress hook is
+ * ours too: it has been dealt with.
+ */
+#define REDIRECT_STAMP 0xc1e7
+
+#define LO_IFINDEX 1 /* in every network namespace */

@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* From bytes to struct pkt. The only file that touches packet pointers: direct access
+ * costs about 1 ns where two bpf_skb_load_bytes cost 38 (measured on 6.18).
+ */
+#pragma once
+
+#include "config.h"
+#include "verdict.h"
+
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+
+#define IPPROTO_HOPOPTS 0
+#define IPPROTO_ICMP 1
+#define IPPROTO_TCP 6
+#define IPPROTO_UDP 17
+#define IPPROTO_ROUTING 43
+#define IPPROTO_FRAGMENT 44
+#define IPPROTO_AH 51
+#define IPPROTO_ICMPV6 58
+#define IPPROTO_DSTOPTS 60
+
+#define ICMP_ECHOREPLY 0
+#define ICMP_ECHO 8
+#define ICMPV6_ECHO_REQUEST 128
+#define ICMPV6_ECHO_REPLY 129
+
+#define IP_MF 0x2000
+#define IP_OFFSET 0x1fff
+#define IPV6_EXTENSIONS 6  /* headers before the transport's that are read */
+#define PKT_OFFSET_MAX 512 /* the verifier wants a bound on offsets */
+
+#define PACKET_HOST 0 /* UAPI if_packet.h */
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+enum fragment_kind : __u8 { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
+
+struct pkt {
+	struct tuple tuple;
+	__u64 now;	  /* CLOCK_MONOTONIC_COARSE ns */
+	__u32 tcp_seq;
+	__u32 tcp_ack;
+	__u32 fragment_id;
+	__u16 l4;	  /* offset of the transport header */
+	__u16 headers;	  /* bytes of network and transport header */
+	__u16 hint;	  /* client port that the last connection of this tuple had */
+	enum fragment_kind fragment;
+	__u8 version;	  /* 4 or 6 */
+	__u8 ttl;
+	__u8 tcp_flags;
+	__u8 icmp_type;
+	__u8 rowless;	  /* never a flow of its own: ICMP but echo, cut-off headers */
+};
+
+/* The bound check must be seen to be about the very pointer that is used: the compiler
+ * may not add the offset anew.
+ */
+static __always_inline void *pkt_pointer(struct __sk_buff *skb, __u32 off, __u32 len)
+{
+	void *p = (void *)(long)skb->data + off;
+
+	asm volatile("" : "+r"(p));
+	return p + len > (void *)(long)skb->data_end ? NULL : p;
+}
+
+/* `len` bytes at `off`, made linear if need be; NULL: the packet ends before. Every
+ * earlier pointer is void after this.
+ */
+static __always_inline void *pkt_at(struct __sk_buff *skb, __u32 off, __u32 len)
+{
+	void *p;
+
+	if (off > PKT_OFFSET_MAX)
+		return NULL;
+	p = pkt_pointer(skb, off, len);
+	if (likely(p))
+		return p;
+	if (bpf_skb_pull_data(skb, off + len))
+		return NULL;
+	return pkt_pointer(skb, off, len);
+}
+
+static __always_inline void addr_v4(struct addr *a, __be32 ip)
+{
+	*(__u64 *)a->ip = 0;
+	*(__u32 *)(a->ip + 8) = bpf_htonl(0xffff);
+	*(__u32 *)(a->ip + 12) = ip;
+}
+
+static __always_inline __be32 addr_to_v4(const struct addr *a)
+{
+	return *(const __u32 *)(a->ip + 12);
+}
+
+static __always_inline bool addr_equal(const struct addr *a, const struct addr *b)
+{
+	const __u64 *x = (const __u64 *)a->ip, *y = (const __u64 *)b->ip;
+
+	return x[0] == y[0] && x[1] == y[1];
+}
+
+static __always_inline bool addr_is_zero(const struct addr *a)
+{
+	const __u64 *x = (const __u64 *)a->ip;
+
+	return !(x[0] | x[1]);
+}
+
+static __always_inline bool addr_is_v4(const struct addr *a)
+{
+	return !*(const __u64 *)a->ip && *(const __u32 *)(a->ip + 8) == bpf_htonl(0xffff);
+}
+
+/* 127/8 or ::1 */
+static __always_inline bool addr_is_loopback(const struct addr *a)
+{
+	const __u64 *x = (const __u64 *)a->ip;
+
+	if (addr_is_v4(a))
+		return a->ip[12] == 127;
+	return !x[0] && x[1] == bpf_cpu_to_be64(1);
+}
+
+static __always_inline bool addr_is_unicast(const struct addr *a)
+{
+	if (addr_is_v4(a)) /* multicast, reserved and broadcast; "this network" */
+		return a->ip[12] < 224 && a->ip[12] != 0;
+	return a->ip[0] != 0xff && !addr_is_zero(a);
+}
+
+static __always_inline bool is_syn(const struct pkt *p)
+{
+	return p->tuple.proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
+}
+
+static __always_inline void tuple_reverse(struct tuple *to, const struct tuple *from)
+{
+	to->src = from->dst;
+	to->dst = from->src;
+	to->sport = from->dport;
+	to->dport = from->sport;
+	to->proto = from->proto;
+	to->side = SIDE_FAST;
+	to->pad = 0;
+}
+
+static __always_inline int parse_ipv4(struct __sk_buff *skb, struct pkt *p)
+{
+	struct iphdr *ip = pkt_at(skb, ETH_HLEN, sizeof(*ip));
+	__u16 frag;
+
+	if (!ip || ip->version != 4 || ip->ihl < 5)
+		return TO_STACK;
+	addr_v4(&p->tuple.src, ip->saddr);
+	addr_v4(&p->tuple.dst, ip->daddr);
+	p->version = 4;
+	p->ttl = ip->ttl;
+	p->tuple.proto = ip->protocol;
+	p->l4 = ETH_HLEN + ip->ihl * 4;
+	frag = bpf_ntohs(ip->frag_off);
+	if (unlikely(frag & (IP_MF | IP_OFFSET))) {
+		p->fragment = frag & IP_OFFSET ? LATER_FRAGMENT : FIRST_FRAGMENT;
+		p->fragment_id = bpf_ntohs(ip->id);
+	}
+	return CONTINUE;
+}
+
+/* One extension header: true if there may be another. */
+static __always_inline bool skip_extension(struct __sk_buff *skb, struct pkt *p, __u8 *next)
+{
+	struct {
+		__u8 next, len;
+		__be16 off;
+		__be32 id;
+	} *ext;
+
+	if (*next != IPPROTO_HOPOPTS && *next != IPPROTO_ROUTING && *next != IPPROTO_DSTOPTS &&
+	    *next != IPPROTO_FRAGMENT && *next != IPPROTO_AH)
+		return false;
+	ext = pkt_at(skb, p->l4, sizeof(*ext));
+	if (!ext) {
+		p->rowless = 1;
+		return false;
+	}
+	if (*next == IPPROTO_FRAGMENT) {
+		if (ext->off & bpf_htons(0xfff9)) { /* neither offset nor more: atomic, RFC 6946 */
+			p->fragment = ext->off & bpf_htons(0xfff8) ? LATER_FRAGMENT : FIRST_FRAGMENT;
+			p->fragment_id = ext->id;
+		}
+		p->l4 += 8;
+	} else if (*next == IPPROTO_AH) {
+		p->l4 += (ext->len + 2) * 4;
+	} else {
+		p->l4 += (ext->len + 1) * 8;
+	}
+	*next = ext->next;
+	return p->fragment != LATER_FRAGMENT;
+}
+
+static __noinline int skip_extensions(struct __sk_buff *skb, struct pkt *p)
+{
+	__u8 next = p->tuple.proto;
+
+	for (int i = 0; i < IPV6_EXTENSIONS; i++)
+		if (!skip_extension(skb, p, &next))
+			break;
+	p->tuple.proto = next;
+	return 0;
+}
+
+static __always_inline int parse_ipv6(struct __sk_buff *skb, struct pkt *p)
+{
+	struct ipv6hdr *ip = pkt_at(skb, ETH_HLEN, sizeof(*ip));
+
+	if (!ip || ip->version != 6)
+		return TO_STACK;
+	__builtin_memcpy(&p->tuple.src, &ip->saddr, sizeof(struct addr));
+	__builtin_memcpy(&p->tuple.dst, &ip->daddr, sizeof(struct addr));
+	/* A v4-mapped address on the wire would be taken for IPv4. */
+	if (addr_is_v4(&p->tuple.src) || addr_is_v4(&p->tuple.dst))
+		return TO_STACK;
+	p->version = 6;
+	p->ttl = ip->hop_limit;
+	p->tuple.proto = ip->nexthdr;
+	p->l4 = ETH_HLEN + sizeof(*ip);
+	if (unlikely(p->tuple.proto != IPPROTO_TCP && p->tuple.proto != IPPROTO_UDP &&
+		     p->tuple.proto != IPPROTO_ICMPV6))
+		skip_extensions(skb, p);
+	return CONTINUE;
+}
+
+static __always_inline void parse_tcp(struct __sk_buff *skb, struct pkt *p)
+{
+	struct tcphdr *tcp = pkt_at(skb, p->l4, sizeof(*tcp));
+
+	if (!tcp) {
+		p->rowless = 1;
+		return;
+	}
+	p->tuple.sport = bpf_ntohs(tcp->source);
+	p->tuple.dport = bpf_ntohs(tcp->dest);
+	p->tcp_seq = bpf_ntohl(tcp->seq);
+	p->tcp_ack = bpf_ntohl(tcp->ack_seq);
+	p->tcp_flags = ((__u8 *)tcp)[13];
+	p->headers = p->l4 - ETH_HLEN + tcp->doff * 4;
+}
+
+static __always_inline void parse_udp(struct __sk_buff *skb, struct pkt *p)
+{
+	struct udphdr *udp = pkt_at(skb, p->l4, sizeof(*udp));
+
+	if (!udp) {
+		p->rowless = 1;
+		return;
+	}
+	p->tuple.sport = bpf_ntohs(udp->source);
+	p->tuple.dport = bpf_ntohs(udp->dest);
+	p->headers = p->l4 - ETH_HLEN + sizeof(*udp);
+}
+
+/* Echo has a flow: the identifier stands for the asking side's port. */
+static __always_inline void parse_icmp(struct __sk_buff *skb, struct pkt *p)
+{
+	struct {
+		__u8 type, code;
+		__sum16 check;
+		__be16 id, seq;
+	} *icmp = pkt_at(skb, p->l4, sizeof(*icmp));
+	bool v6 = p->version == 6;
+
+	if (!icmp) {
+		p->rowless = 1;
+		return;
+	}
+	p->icmp_type = icmp->type;
+	if (icmp->type == (v6 ? ICMPV6_ECHO_REQUEST : ICMP_ECHO))
+		p->tuple.sport = bpf_ntohs(icmp->id);
+	else if (icmp->type == (v6 ? ICMPV6_ECHO_REPLY : ICMP_ECHOREPLY))
+		p->tuple.dport = bpf_ntohs(icmp->id);
+	else
+		p->rowless = 1;
+}
+
+static __always_inline bool is_icmp(const struct pkt *p)
+{
+	return p->tuple.proto == (p->version == 6 ? IPPROTO_ICMPV6 : IPPROTO_ICMP);
+}
+
+static __always_inline bool is_echo_reply(const struct pkt *p)
+{
+	return is_icmp(p) && p->icmp_type == (p->version == 6 ? ICMPV6_ECHO_REPLY : ICMP_ECHOREPLY);
+}
+
+/* Network header. TO_STACK: neither IPv4 nor IPv6, or not well formed. */
+static __always_inline int parse_network(struct __sk_buff *skb, struct pkt *p)
+{
+	__builtin_memset(p, 0, sizeof(*p));
+	p->now = bpf_ktime_get_coarse_ns();
+	if (skb->protocol == bpf_htons(ETH_P_IP))
+		return parse_ipv4(skb, p);
+	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		return parse_ipv6(skb, p);
+	return TO_STACK;
+}
+
+/* Transport header; a later fragment has none. */
+static __always_inline void parse_transport(struct __sk_buff *skb, struct pkt *p)
+{
+	p->headers = p->l4 - ETH_HLEN;
+	if (unlikely(p->fragment == LATER_FRAGMENT || p->rowless))
+		return;
+	if (p->tuple.proto == IPPROTO_TCP)
+		parse_tcp(skb, p);
+	else if (p->tuple.proto == IPPROTO_UDP)
+		parse_udp(skb, p);
+	else if (is_icmp(p))
+		parse_icmp(skb, p);
+}
+
+/* Would a device of this MTU refuse the packet? A GSO packet is judged by what it will
+ * be cut into.
+ */
+static __always_inline __u32 wire_length(struct __sk_buff *skb, const struct pkt *p)
+{
+	return skb->gso_size ? skb->gso_size + p->headers : skb->len - ETH_HLEN;
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* The host's routing table: is an address local, and which way is out. */
+#pragma once
+
+#include "parse.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+
+static __always_inline void fib_request(struct __sk_buff *skb, struct bpf_fib_lookup *fib, const struct pkt *p,
+					const struct addr *src, const struct addr *dst)
+{
+	__builtin_memset(fib, 0, sizeof(*fib));
+	fib->ifindex = skb->ifindex;
+	fib->l4_protocol = p->tuple.proto;
+	if (p->version == 4) {
+		fib->family = AF_INET;
+		fib->ipv4_src = addr_to_v4(src);
+		fib->ipv4_dst = addr_to_v4(dst);
+	} else {
+		fib->family = AF_INET6;
+		__builtin_memcpy(fib->ipv6_src, src, sizeof(struct addr));
+		__builtin_memcpy(fib->ipv6_dst, dst, sizeof(struct addr));
+	}
+}
+
+/* The FIB forwards to no local address, and says so. It says the same where it has no
+ * route at all, which is why a family without a default route is given an unreachable
+ * one (podnet), and of broadcast addresses, so ask for unicast first.
+ */
+static __noinline int addr_is_local(struct __sk_buff *skb, struct pkt *p)
+{
+	struct bpf_fib_lookup fib;
+
+	if (!addr_is_unicast(&p->tuple.dst))
+		return 0;
+	fib_request(skb, &fib, p, &p->tuple.src, &p->tuple.dst);
+	return bpf_fib_lookup(skb, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
+}
+
+struct next_hop {
+	__u32 ifindex;
+	__u32 family;
+	struct addr addr; /* of the neighbour; IPv4 in the first 4 bytes */
+};
+
+/* The way out for a packet that will say what f says: CONTINUE, or TO_STACK where the
+ * stack must answer or find the way itself.
+ */
+static __noinline int route_lookup(struct __sk_buff *skb, struct pkt *p, struct flow *f, struct next_hop *hop)
+{
+	struct bpf_fib_lookup fib;
+	long rc;
+
+	fib_request(skb, &fib, p, &f->src, &f->dst);
+	fib.tot_len = wire_length(skb, p);
+	rc = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);
+	if (rc != BPF_FIB_LKUP_RET_SUCCESS && rc != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return TO_STACK;
+	hop->ifindex = fib.ifindex;
+	hop->family = fib.family;
+	__builtin_memcpy(&hop->addr, fib.ipv6_dst, sizeof(hop->addr));
+	return CONTINUE;
+}
+
+static __noinline int route_out(struct __sk_buff *skb, struct next_hop *hop)
+{
+	struct bpf_redir_neigh nh = { .nh_family = hop->family };
+
+	__builtin_memcpy(nh.ipv6_nh, &hop->addr, sizeof(nh.ipv6_nh));
+	skb->tc_index = REDIRECT_STAMP;
+	return bpf_redirect_neigh(hop->ifindex, &nh, sizeof(nh), 0);
+}
