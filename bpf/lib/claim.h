@@ -28,37 +28,47 @@ static __always_inline bool claim_held(const struct flow *row, bool half, const 
 		 addr_equal(&row->src, &want->src) && addr_equal(&row->dst, &want->dst));
 }
 
-/* Claim the reply tuple `key` for the row `reply`. Global, so that the verifier walks it
- * once and not for every port tried.
- */
-__noinline int claim_tuple(struct __sk_buff *skb, struct pkt *p, struct tuple *key, struct flow *reply)
+struct claim {
+	struct __sk_buff *skb;
+	struct pkt *p;
+	struct flow *request;
+	struct flow reply;
+	struct tuple key; /* of the reply */
+	__u64 done;
+};
+
+static __always_inline bool claim_free(struct claim *c, struct flow **half)
+{
+	struct flow *row = bpf_map_lookup_elem(&flows, &c->key);
+
+	if (row && claim_held(row, false, &c->reply, c->p))
+		return false;
+	*half = bpf_map_lookup_elem(&halfopen, &c->key);
+	if (*half && claim_held(*half, true, &c->reply, c->p))
+		return false;
+	if (ct_lookup(c->skb, &c->key) != CT_UNKNOWN)
+		return false;
+	return c->reply.action != FLOW_TO_HOST || !host_socket(c->skb, &c->key);
+}
+
+/* Claim c->key for c->reply. */
+static __always_inline bool claim_tuple(struct claim *c)
 {
 	struct flow *row;
 
-	if (!p || !key || !reply)
-		return CLAIM_HELD;
-	row = bpf_map_lookup_elem(&flows, key);
-	if (row && claim_held(row, false, reply, p))
-		return CLAIM_HELD;
-	row = bpf_map_lookup_elem(&halfopen, key);
-	if (row && claim_held(row, true, reply, p))
-		return CLAIM_HELD;
-	if (ct_lookup(skb, key) != CT_UNKNOWN)
-		return CLAIM_HELD;
-	if (reply->action == FLOW_TO_HOST && host_socket(skb, key))
-		return CLAIM_HELD;
-	bpf_map_delete_elem(&flows, key);
+	if (!claim_free(c, &row))
+		return false;
+	bpf_map_delete_elem(&flows, &c->key);
 	if (row)
-		bpf_map_delete_elem(&halfopen, key);
-	if (bpf_map_update_elem(&halfopen, key, reply, BPF_NOEXIST))
-		return CLAIM_HELD;
+		bpf_map_delete_elem(&halfopen, &c->key);
+	if (bpf_map_update_elem(&halfopen, &c->key, &c->reply, BPF_NOEXIST))
+		return false;
 	/* Another CPU may have moved its row to `flows` since we looked. */
-	row = bpf_map_lookup_elem(&flows, key);
-	if (row && claim_held(row, false, reply, p)) {
-		bpf_map_delete_elem(&halfopen, key);
-		return CLAIM_HELD;
-	}
-	return CLAIM_DONE;
+	row = bpf_map_lookup_elem(&flows, &c->key);
+	if (!row || !claim_held(row, false, &c->reply, c->p))
+		return true;
+	bpf_map_delete_elem(&halfopen, &c->key);
+	return false;
 }
 
 static __always_inline bool has_changeable_port(const struct pkt *p)
@@ -66,42 +76,52 @@ static __always_inline bool has_changeable_port(const struct pkt *p)
 	return p->tuple.proto == IPPROTO_TCP || p->tuple.proto == IPPROTO_UDP || is_icmp(p);
 }
 
+/* One try (bpf_loop: the verifier walks it once, however many there are). */
+static long claim_try(__u32 i, struct claim *c)
+{
+	struct flow *f = c->request;
+
+	c->key.src = f->dst;
+	c->key.dst = f->src;
+	c->key.sport = f->dport;
+	c->key.dport = f->sport;
+	c->reply.flags = f->flags | FLOW_REPLY;
+	if (claim_tuple(c)) {
+		c->done = CLAIM_DONE;
+		return 1;
+	}
+	if (!has_changeable_port(c->p))
+		return 1;
+	f->sport = 1024 + bpf_get_prandom_u32() % (65536 - 1024);
+	f->flags |= FLOW_TRANSLATE;
+	return 0;
+}
+
 /* Claim a reply tuple for the request row f, changing the client's port in f if that
  * is what it takes.
  */
 static __noinline int claim_reply(struct __sk_buff *skb, struct pkt *p, struct flow *f, __u32 reply_action)
 {
-	struct flow reply = {
-		.src = p->tuple.dst,
-		.dst = p->tuple.src,
-		.sport = p->tuple.dport,
-		.dport = p->tuple.sport,
-		.action = reply_action,
-		.flags = f->flags | FLOW_REPLY,
-		.src_generation = f->dst_generation,
-		.dst_generation = f->src_generation,
-		.seen_ns = p->now,
-		.state = f->state,
+	struct claim c = {
+		.skb = skb,
+		.p = p,
+		.request = f,
+		.reply = {
+			.src = p->tuple.dst,
+			.dst = p->tuple.src,
+			.sport = p->tuple.dport,
+			.dport = p->tuple.sport,
+			.action = reply_action,
+			.src_generation = f->dst_generation,
+			.dst_generation = f->src_generation,
+			.seen_ns = p->now,
+			.state = f->state,
+		},
+		.key = { .proto = p->tuple.proto, .side = SIDE_FAST },
 	};
-	struct tuple key;
 
-	for (int i = 0; i < CLAIM_TRIES; i++) {
-		key.src = f->dst;
-		key.dst = f->src;
-		key.sport = f->dport;
-		key.dport = f->sport;
-		key.proto = p->tuple.proto;
-		key.side = SIDE_FAST;
-		key.pad = 0;
-		reply.flags = f->flags | FLOW_REPLY;
-		if (claim_tuple(skb, p, &key, &reply) == CLAIM_DONE)
-			return CLAIM_DONE;
-		if (!has_changeable_port(p))
-			break;
-		f->sport = 1024 + bpf_get_prandom_u32() % (65536 - 1024);
-		f->flags |= FLOW_TRANSLATE;
-	}
-	return CLAIM_HELD;
+	bpf_loop(CLAIM_TRIES, claim_try, &c, 0);
+	return c.done;
 }
 
 /* May this packet begin a flow? A hostPort's SYN and UDP are captured even where

@@ -38,7 +38,7 @@ static __noinline int leave_to_stack(struct pkt *p, struct tuple *reply)
 static __noinline int stack_syn(struct __sk_buff *skb, struct pkt *p)
 {
 	struct tuple reply;
-	struct flow f, want = {}, *row;
+	struct flow f, *row;
 	bool half;
 
 	tuple_reverse(&reply, &p->tuple);
@@ -49,10 +49,8 @@ static __noinline int stack_syn(struct __sk_buff *skb, struct pkt *p)
 	f.dst_generation = generation_of(&p->tuple.dst);
 	f.action = FLOW_TO_STACK;
 	f.seen_ns = p->now;
-	want.action = FLOW_TO_STACK;
-	want.src_generation = f.dst_generation;
-	want.dst_generation = f.src_generation;
-	if (!claim_held(row, half, &want, p) && !p->hint)
+	if (!p->hint && (row->action == FLOW_TO_STACK || row->src_generation != f.dst_generation ||
+			 row->dst_generation != f.src_generation || flow_expired(row, p, half)))
 		return TO_STACK;
 	f.sport = p->hint ? p->hint : 1024 + bpf_get_prandom_u32() % (65536 - 1024);
 	f.flags = FLOW_TRANSLATE;
@@ -95,7 +93,7 @@ static __always_inline int stack_tcp(struct __sk_buff *skb, struct pkt *p)
 /* A datagram takes the tuple over: the fast flow opens again, with another port, when
  * its client next speaks.
  */
-static __always_inline int stack_udp(struct pkt *p)
+static __noinline int stack_udp(struct pkt *p)
 {
 	struct tuple reply, request;
 	struct flow *f;
@@ -114,7 +112,7 @@ static __always_inline int stack_udp(struct pkt *p)
 }
 
 /* conntrack cannot be asked about other protocols, so the reply is marked here. */
-static __always_inline int stack_other(struct pkt *p)
+static __noinline int stack_other(struct pkt *p)
 {
 	struct tuple reply;
 	struct flow *f;
