@@ -8,10 +8,11 @@
 #include "parse.h"
 
 #define FLOW_CLOSED_BY_FIN (FLOW_FIN_SELF | FLOW_FIN_PEER)
-/* How far a client's first acknowledgement may be ahead of the sequence number that
- * the pod answered with.
+/* How far a client's acknowledgement may be from the pod's last sequence number. After
+ * a SYN it is just ahead; in mid-stream it trails by what is in flight.
  */
 #define PROOF_WINDOW 65536
+#define PROOF_WINDOW_MID (1 << 24)
 
 static __always_inline bool flow_closed(const struct flow *f)
 {
@@ -94,6 +95,15 @@ static __noinline int flow_promote(struct tuple *key, struct flow *f)
 	return 1;
 }
 
+static __always_inline bool acknowledges(const struct pkt *p, const struct flow *f)
+{
+	__u32 ahead = p->tcp_ack - f->tcp_seq;
+
+	if (f->state & FLOW_TCP_MID)
+		return ahead + PROOF_WINDOW_MID <= 2 * PROOF_WINDOW_MID;
+	return ahead <= PROOF_WINDOW;
+}
+
 /* Has the packet proved that the other side is there? TCP: the client acknowledges what
  * the pod sent. Else: the pod answers.
  */
@@ -114,7 +124,7 @@ static __noinline int flow_proved(struct pkt *p, struct flow *f)
 		return 0;
 	}
 	return (p->tcp_flags & TCP_ACK) && !(p->tcp_flags & TCP_RST) && (f->state & FLOW_ANSWERED) &&
-	       p->tcp_ack - f->tcp_seq <= PROOF_WINDOW;
+	       acknowledges(p, f);
 }
 
 /* Keep both rows alive: a flow that speaks in one direction only lives in both. */

@@ -299,10 +299,12 @@ static __always_inline bool is_echo_reply(const struct pkt *p)
 	return is_icmp(p) && p->icmp_type == (p->version == 6 ? ICMPV6_ECHO_REPLY : ICMP_ECHOREPLY);
 }
 
-/* Network header. TO_STACK: neither IPv4 nor IPv6, or not well formed. */
+/* Network header. TO_STACK: tagged, neither IPv4 nor IPv6, or not well formed. */
 static __always_inline int parse_network(struct __sk_buff *skb, struct pkt *p)
 {
 	__builtin_memset(p, 0, sizeof(*p));
+	if (skb->vlan_present) /* for a VLAN device above */
+		return TO_STACK;
 	p->now = bpf_ktime_get_coarse_ns();
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		return parse_ipv4(skb, p);
