@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# culvert: `make help` lists the targets. Everything that is not Go comes from Debian packages, which
+# the targets install when they are missing (test/install-deps.sh).
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+GO ?= go
+DESTDIR ?=
+CNI_BIN_DIR ?= /opt/cni/bin
+PREFIX ?= /usr/local
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# Tests that fill a limit, or wait for one, need the processors to themselves: one package at a time.
+TEST_FLAGS ?= -p 1 -timeout 15m
+
+# Static binaries: a CNI plugin runs in whatever root filesystem the node has.
+export CGO_ENABLED := 0
+# Debian gives users no sbin, and root has it only in a login shell.
+export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
+
+BUILD := $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
+PROGRAMS := culvert culvertctl
+# What the tests and the demo put beside culvert: versions are those of go.mod's tool lines.
+REF := github.com/containernetworking/plugins/plugins
+REF_PLUGINS := $(addprefix $(REF)/,ipam/host-local ipam/static main/bridge main/loopback main/ptp \
+	meta/bandwidth meta/firewall meta/portmap meta/sbr meta/tuning)
+CNITOOL := github.com/containernetworking/cni/cnitool
+GOLANGCI := $(GO) tool -modfile=test/tools/golangci.mod golangci-lint
+C_FILES = bpf/datapath.c $(wildcard bpf/lib/*.h)
+
+.PHONY: help deps build ref generate test test-kernels test-containerd demo lint install clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+
+deps: ## install the Debian packages that the demo and the tests need (quiet when all are there)
+	@test/install-deps.sh base
+
+build: ## build bin/culvert and bin/culvertctl
+	$(BUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
+
+ref: ## build what tests and demo put beside culvert (reference plugins, cnitool) into bin/ref
+	$(GO) build -o bin/ref/ $(CNITOOL) $(REF_PLUGINS) ./test/demo/who
+
+generate: ## compile the BPF objects anew with clang-19 and write their Go types
+	@test/install-deps.sh generate
+	$(GO) generate ./bpf
+
+test: deps build ref ## unit, packet and namespace tests (root)
+	@[ "$$(id -u)" = 0 ] || { echo "make test: the namespace tests need root" >&2; exit 1; }
+	test/bpffs.sh $(GO) test $(TEST_FLAGS) ./...
+
+test-kernels: build ref ## the datapath tests under kernels 6.1 and 6.12 in qemu
+	@test/install-deps.sh base vm
+	test/lab/test-kernels.sh
+
+test-containerd: build ref ## pods by CRI through a real containerd
+	@test/install-deps.sh base runtime
+	test/containerd/run.sh
+
+demo: ## one node, two pods, a hostPort, a limit and the maps, shown step by step (root)
+	@test/demo.sh
+
+lint: ## golangci-lint, clang-format
+	@test/install-deps.sh generate
+	$(GOLANGCI) run ./...
+	clang-format-19 --dry-run -Werror $(C_FILES) # -i mends it
+
+install: build ## install the plugin into CNI_BIN_DIR and culvertctl into PREFIX/bin
+	install -D -m 0755 bin/culvert $(DESTDIR)$(CNI_BIN_DIR)/culvert
+	install -D -m 0755 bin/culvertctl $(DESTDIR)$(PREFIX)/bin/culvertctl
+
+clean: ## remove what was built
+	rm -rf bin

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bpf_test
+
+import (
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/culvert-cni/culvert/bpf"
+	"github.com/culvert-cni/culvert/test/packet"
+)
+
+// The tests share one loaded object and each has a node of its own: two pods, an
+// uplink with a default route, forwarding on.
+var object = sync.OnceValues(func() (*packet.Object, error) { return packet.Load(shortTimeouts) })
+
+// Rows are aged by writing an earlier time into them, and a machine that has just been
+// booted has no time that lies five days back.
+var timeouts = map[string]time.Duration{
+	bpf.DatapathVarUdpUnansweredTimeoutNs: 3 * time.Second,
+	bpf.DatapathVarUdpTimeoutNs:           4 * time.Second,
+	bpf.DatapathVarTcpSynTimeoutNs:        5 * time.Second,
+	bpf.DatapathVarTcpClosedTimeoutNs:     6 * time.Second,
+	bpf.DatapathVarOtherTimeoutNs:         7 * time.Second,
+	bpf.DatapathVarTcpTimeoutNs:           8 * time.Second,
+}
+
+func shortTimeouts(spec *ebpf.CollectionSpec) {
+	for name, d := range timeouts {
+		if err := spec.Variables[name].Set(uint64(d)); err != nil {
+			panic(err)
+		}
+	}
+}
+
+const (
+	podMTU = 1400
+	genA   = 1001
+	genB   = 2002
+)
+
+// family is the cast of a test in one address family.
+type family struct {
+	name             string
+	node, node2      netip.Addr // the host's own
+	a, b             netip.Addr // the pods'
+	client, client2  netip.Addr // beyond the gateway
+	gateway, linkEnd netip.Addr // the uplink's router; what a pod sees of a hidden caller
+	loopback         netip.Addr
+}
+
+var families = []family{
+	{"v4", ip("192.0.2.1"), ip("192.0.2.2"), ip("10.1.0.2"), ip("10.1.0.3"), ip("198.51.100.7"), ip("198.51.100.8"),
+		ip("192.0.2.254"), ip("169.254.1.1"), ip("127.0.0.1")},
+	{"v6", ip("2001:db8:1::1"), ip("2001:db8:1::2"), ip("fd00:1::2"), ip("fd00:1::3"), ip("2001:db8:f::7"),
+		ip("2001:db8:f::8"), ip("2001:db8:1::fe"), ip("fe80::1"), ip("::1")},
+}
+
+var v4, v6 = families[0], families[1]
+
+func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+type pod struct {
+	packet.Device
+	row bpf.DatapathPod
+}
+
+// node is a packet.Node with its cast on stage.
+type node struct {
+	*packet.Node
+	testing.TB
+	maps   *bpf.DatapathMaps
+	uplink packet.Device
+	a, b   pod
+}
+
+func newNode(t testing.TB) *node {
+	t.Helper()
+	o, err := object()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newNodeOf(t, o)
+}
+
+func newNodeOf(t testing.TB, o *packet.Object) *node {
+	t.Helper()
+	n := &node{Node: packet.NewNode(t, o), TB: t, maps: &o.Maps}
+	n.uplink = n.Veth(t, "uplink", 1500)
+	for _, f := range families {
+		bits := map[bool]string{true: "/24", false: "/64"}[f.node.Is4()]
+		n.Address(t, n.uplink.Index, f.node.String()+bits)
+		n.Address(t, n.uplink.Index, f.node2.String()+bits)
+		n.Route(t, n.uplink.Index, netip.PrefixFrom(netip.IPv6Unspecified(), 0), f.gateway)
+	}
+	n.a = n.pod("a", genA, v4.a, v6.a)
+	n.b = n.pod("b", genB, v4.b, v6.b)
+	return n
+}
+
+// pod makes a pod's veth, its rows and its host routes.
+func (n *node) pod(name string, generation uint64, addrs ...netip.Addr) pod {
+	n.Helper()
+	p := pod{Device: n.Veth(n, name, podMTU)}
+	p.row = bpf.DatapathPod{Generation: generation, Ifindex: uint32(p.Index), Netns: uint32(generation), Mtu: podMTU,
+		Flags: bpf.DatapathPodFlagPOD_SOURCE_CHECK, Mac: p.Peer, HostMac: p.MAC}
+	iface := bpf.DatapathIface{Generation: generation, Netns: generation, Mtu: podMTU}
+	for i, a := range addrs {
+		n.putPod(a, p.row)
+		n.Route(n, p.Index, netip.PrefixFrom(a, a.BitLen()), netip.Addr{})
+		iface.Addrs[i] = packet.Addr(a)
+	}
+	packet.Put(n, n.maps.Ifaces, bpf.DatapathIfaceKey{Ifindex: uint32(p.Index)}, iface)
+	return p
+}
+
+func (n *node) putPod(a netip.Addr, row bpf.DatapathPod) {
+	n.Helper()
+	packet.Put(n, n.maps.Pods, bpf.DatapathPodKey{Addr: packet.Addr(a)}, row)
+}
+
+// hostport opens a port of the node (a zero address: any) onto pod A's port.
+func (n *node) hostport(a netip.Addr, port uint16, proto uint8, podPort uint16) {
+	n.Helper()
+	n.putHostport(a, port, proto, n.hostportRow(podPort))
+}
+
+func (n *node) hostportRow(podPort uint16) bpf.DatapathHostport {
+	return bpf.DatapathHostport{Pod4: packet.Addr(v4.a), Pod6: packet.Addr(v6.a), Generation: genA,
+		Ifindex: uint32(n.a.Index), Port: podPort, Flags: bpf.DatapathHostportFlagHOSTPORT_LOOPBACK}
+}
+
+func (n *node) putHostport(a netip.Addr, port uint16, proto uint8, row bpf.DatapathHostport) {
+	n.Helper()
+	key := bpf.DatapathHostportKey{Port: port, Proto: proto}
+	if a.IsValid() {
+		key.Addr = packet.Addr(a)
+	}
+	packet.Put(n, n.maps.Hostports, key, row)
+}
+
+// The hooks: a packet on its way, its link addresses filled in.
+
+func (n *node) fromPod(p pod, pkt packet.Packet) packet.Out {
+	n.Helper()
+	return n.run("from_pod", p.Device, pkt.Link(p.MAC, p.Peer).Frame())
+}
+
+func (n *node) fromUplink(pkt packet.Packet) packet.Out {
+	n.Helper()
+	return n.run("from_uplink", n.uplink, pkt.Link(n.uplink.MAC, n.uplink.Peer).Frame())
+}
+
+func (n *node) toPod(p pod, pkt packet.Packet) packet.Out {
+	n.Helper()
+	return n.run("to_pod", p.Device, pkt.Link(p.Peer, p.MAC).Frame())
+}
+
+func (n *node) toUplink(pkt packet.Packet) packet.Out {
+	n.Helper()
+	return n.run("to_uplink", n.uplink, pkt.Link(n.uplink.Peer, n.uplink.MAC).Frame())
+}
+
+// fromHost runs a packet on lo, which a run takes by leaving the device out.
+func (n *node) fromHost(pkt packet.Packet) packet.Out {
+	n.Helper()
+	return n.run("from_host", packet.Device{}, pkt.Link(packet.MAC{}, packet.MAC{}).Frame())
+}
+
+func (n *node) run(prog string, dev packet.Device, frame []byte) packet.Out {
+	n.Helper()
+	return n.Run(n, packet.In{Program: prog, Device: dev.Index, Frame: frame})
+}
+
+// between is a packet without link addresses, which the hook's function adds.
+func between(src, dst netip.Addr, t packet.Transport) packet.Packet {
+	return packet.Packet{Src: src, Dst: dst, Transport: t, Payload: []byte("odd")}
+}
+
+var (
+	syn  = packet.TCP{Src: 40000, Dst: 80, Seq: 1000, Flags: packet.SYN, Options: []byte{2, 4, 5, 0x50}}
+	ack  = packet.TCP{Src: 40000, Dst: 80, Seq: 1001, Ack: 7001, Flags: packet.ACK}
+	udp  = packet.UDP{Src: 40000, Dst: 80}
+	echo = packet.Echo{ID: 40000, Seq: 3}
+)
+
+// opener is a transport header that begins a flow.
+type opener struct {
+	name string
+	packet.Transport
+	state bpf.DatapathFlowState
+}
+
+var openers = []opener{
+	{"syn", syn, 0},
+	{"middle", ack, bpf.DatapathFlowStateFLOW_TCP_MID},
+	{"udp", udp, 0},
+	{"echo", echo, 0},
+	{"sctp", packet.Raw(packet.ProtoSCTP), 0},
+}
+
+// eachFamily runs a subtest a family, each on a node of its own.
+func eachFamily(t *testing.T, test func(n *node, f family)) {
+	t.Helper()
+	for _, f := range families {
+		t.Run(f.name, func(t *testing.T) { test(newNode(t), f) })
+	}
+}

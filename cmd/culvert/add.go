@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	cniversion "github.com/containernetworking/cni/pkg/version"
+
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
+	"github.com/culvert-cni/culvert/loader"
+)
+
+// add is ADD. Everything that can be wrong with the request is found before the node is
+// touched: configuration, namespace, uplinks, pinPath, in this order.
+func add(ctx context.Context, args *skel.CmdArgs) error {
+	c, err := parse(args.StdinData, args.Args)
+	if err != nil {
+		return err
+	}
+	if c.prevResult != nil {
+		return badValue("prevResult", "(given)", "culvert cannot be chained behind another plugin yet")
+	}
+	if err := firstError(c.checkMain(), checkNames(c, args)); err != nil {
+		return err
+	}
+	ns, err := openNetns(args)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	s, err := openSession("ADD", args, c)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	uplinks, err := s.uplinks()
+	if err != nil {
+		return err
+	}
+	s.noteIneffective()
+	dp, err := loader.Ensure(s.options())
+	if err != nil {
+		return err
+	}
+	defer dp.Close()
+	deps := s.deps(dp)
+	result, err := podnet.Setup(ctx, deps, s.spec(ns, uplinks))
+	if err != nil {
+		return err
+	}
+	if err := printResult(result, c.cniVersion); err != nil {
+		return errors.Join(err, podnet.Teardown(ctx, deps, s.owner()))
+	}
+	return nil
+}
+
+// printResult prints what ADD did, in the version of the configuration.
+func printResult(r *current.Result, version string) error {
+	if hasMTU, err := cniversion.GreaterThanOrEqualTo(version, "1.1.0"); err != nil || !hasMTU {
+		for _, i := range r.Interfaces {
+			i.Mtu = 0
+		}
+	}
+	return types.PrintResult(r, version)
+}
+
+// noteIneffective logs keys that are read but not yet acted on.
+func (s *session) noteIneffective() {
+	if s.conf.ipMasq {
+		s.log.Warn("ipMasq has no effect yet")
+	}
+	if len(s.conf.exclude) > 0 {
+		s.log.Warn("hostPorts.excludeCIDRs has no effect yet")
+	}
+}

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+
+	"github.com/culvert-cni/culvert/cmd/internal/ipam"
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
+	"github.com/culvert-cni/culvert/loader"
+)
+
+// conf is the configuration of one call, checked as far as that goes without looking at
+// the node. Unknown keys are ignored; a known one with a bad value is a BadValue.
+type conf struct {
+	cniVersion string
+	name       string
+	ipamType   string
+	prevResult *current.Result
+
+	pinPath  string
+	attach   loader.AttachMode
+	logFile  string
+	logLevel slog.Level
+
+	mtu         int
+	mac         net.HardwareAddr
+	uplinks     []string
+	hostports   []podnet.Hostport
+	loopback    bool
+	exclude     []netip.Prefix
+	ingress     podnet.Rate
+	egress      podnet.Rate
+	ipMasq      bool
+	nonMasq     []netip.Prefix
+	dns         types.DNS
+	attachments []podnet.Attachment // GC: nil if the runtime gave no list
+}
+
+// parse decodes the whole configuration, for verbs that go by it.
+func parse(stdin []byte, cniArgs string) (*conf, error) {
+	top, c, err := parseBasics(stdin)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range []func(object) error{c.parseIPAM, c.parseNode, c.parseMasquerade, c.parseHostports, c.parseBandwidth, c.parseDNS, c.parsePrevResult} {
+		if err := part(top); err != nil {
+			return nil, err
+		}
+	}
+	return c, c.parseMAC(top, ipam.Args(cniArgs))
+}
+
+// parseForDelete decodes what it takes to find things and takes a default where a value
+// is bad: what was added has to go, also after somebody broke the configuration.
+func parseForDelete(stdin []byte) (*conf, error) {
+	top, c, err := parseBasics(stdin)
+	if c == nil {
+		return nil, err
+	}
+	_ = c.parseIPAM(top)
+	return c, nil
+}
+
+// parseBasics decodes the keys that every verb needs. With a bad value it gives what it
+// could read beside the error.
+func parseBasics(stdin []byte) (object, *conf, error) {
+	top, err := decodeObject("", stdin)
+	if err != nil {
+		return object{}, nil, types.NewError(types.ErrDecodingFailure, "cannot decode configuration", err.Error())
+	}
+	c := &conf{pinPath: loader.DefaultPinPath, attach: loader.AttachAuto, loopback: true}
+	return top, c, firstError(
+		top.get("cniVersion", &c.cniVersion),
+		top.get("name", &c.name),
+		c.parsePins(top),
+		c.parseLog(top),
+	)
+}
+
+func (c *conf) parsePins(top object) error {
+	path, attach := c.pinPath, string(c.attach)
+	if err := firstError(top.get("pinPath", &path), top.get("attach", &attach)); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(path) {
+		return top.bad("pinPath", "not an absolute path")
+	}
+	switch mode := loader.AttachMode(attach); mode {
+	case loader.AttachAuto, loader.AttachTCX, loader.AttachClsact:
+		c.pinPath, c.attach = filepath.Clean(path), mode
+		return nil
+	}
+	return top.bad("attach", `none of "auto", "tcx", "clsact"`)
+}
+
+func (c *conf) parseLog(top object) error {
+	var level string
+	if err := firstError(top.get("logFile", &c.logFile), top.get("logLevel", &level)); err != nil {
+		return err
+	}
+	switch strings.ToLower(level) {
+	case "", "info":
+		c.logLevel = slog.LevelInfo
+	case "debug":
+		c.logLevel = slog.LevelDebug
+	case "warn", "warning":
+		c.logLevel = slog.LevelWarn
+	case "error":
+		c.logLevel = slog.LevelError
+	default:
+		return top.bad("logLevel", `none of "debug", "info", "warn", "error"`)
+	}
+	return nil
+}
+
+func (c *conf) parseIPAM(top object) error {
+	section, err := top.object("ipam")
+	if err != nil {
+		return err
+	}
+	if err := section.get("type", &c.ipamType); err != nil {
+		return err
+	}
+	if c.ipamType == "dhcp" {
+		kind := section.bad("type", "needs a network of layer 2 around the pod, which culvert does not make")
+		c.ipamType = ""
+		return kind
+	}
+	return nil
+}
+
+func (c *conf) parseNode(top object) error {
+	if err := firstError(top.get("mtu", &c.mtu), top.get("uplinks", &c.uplinks)); err != nil {
+		return err
+	}
+	if c.mtu != 0 && (c.mtu < 68 || c.mtu > 65535) {
+		return top.bad("mtu", "not 0 and not in 68-65535")
+	}
+	for _, name := range c.uplinks {
+		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ ") {
+			return top.bad("uplinks", "holds something that is no device name")
+		}
+	}
+	return nil
+}
+
+func (c *conf) parseMasquerade(top object) (err error) {
+	if err := top.get("ipMasq", &c.ipMasq); err != nil {
+		return err
+	}
+	c.nonMasq, err = parsePrefixes(top, "nonMasqueradeCIDRs")
+	return err
+}
+
+// parseDNS reads the key dns, and the capability of that name over it, which spells its
+// fields otherwise.
+func (c *conf) parseDNS(top object) error {
+	if err := top.get("dns", &c.dns); err != nil {
+		return err
+	}
+	runtime, err := top.object("runtimeConfig")
+	if err != nil {
+		return err
+	}
+	dns, err := runtime.object("dns")
+	if err != nil {
+		return err
+	}
+	return firstError(
+		dns.get("servers", &c.dns.Nameservers),
+		dns.get("searches", &c.dns.Search),
+		dns.get("options", &c.dns.Options),
+	)
+}
+
+func (c *conf) parsePrevResult(top object) error {
+	raw := top.raw("prevResult")
+	if raw == nil {
+		return nil
+	}
+	fail := func(err error) error { return badValue("prevResult", show(raw), err.Error()) }
+	version, err := create.DecodeVersion(raw)
+	if err != nil {
+		return fail(err)
+	}
+	var given struct{ CNIVersion *string }
+	if json.Unmarshal(raw, &given) == nil && given.CNIVersion == nil {
+		version = c.cniVersion // runtimes leave it out, it is that of the configuration
+		raw = withVersion(raw, version)
+	}
+	prev, err := create.Create(version, raw)
+	if err != nil {
+		return fail(err)
+	}
+	c.prevResult, err = current.NewResultFromResult(prev)
+	if err != nil {
+		return fail(err)
+	}
+	return nil
+}
+
+func withVersion(raw json.RawMessage, version string) json.RawMessage {
+	var m map[string]any
+	if json.Unmarshal(raw, &m) != nil {
+		return raw
+	}
+	m["cniVersion"] = version
+	out, err := json.Marshal(m)
+	if err != nil {
+		return raw
+	}
+	return out
+}
+
+func parsePrefixes(o object, key string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	err := o.list(key, func(path string, raw json.RawMessage) error {
+		var s string
+		if json.Unmarshal(raw, &s) != nil {
+			return badValue(path, show(raw), "not a string")
+		}
+		p, err := netip.ParsePrefix(s)
+		if err != nil {
+			return badValue(path, show(raw), "not a range of addresses, as 10.0.0.0/8")
+		}
+		out = append(out, p.Masked())
+		return nil
+	})
+	return out, err
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

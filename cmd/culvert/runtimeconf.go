@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
+)
+
+// What runtimes ask for each pod: runtimeConfig, args.cni and CNI_ARGS. containerd
+// spells the keys inside as its Go fields (HostPort), kubelet's others as CNI does.
+
+func (c *conf) parseHostports(top object) error {
+	section, err := top.object("hostPorts")
+	if err != nil {
+		return err
+	}
+	if err := section.get("loopback", &c.loopback); err != nil {
+		return err
+	}
+	if c.exclude, err = parsePrefixes(section, "excludeCIDRs"); err != nil {
+		return err
+	}
+	runtime, err := top.object("runtimeConfig")
+	if err != nil {
+		return err
+	}
+	return runtime.list("portMappings", c.addHostport)
+}
+
+func (c *conf) addHostport(path string, raw json.RawMessage) error {
+	o, err := decodeObject(path, raw)
+	if err != nil {
+		return err
+	}
+	var p podnet.Hostport
+	for _, part := range []func(object, *podnet.Hostport) error{parsePorts, parseProtocol, parseHostIP} {
+		if err := part(o, &p); err != nil {
+			return err
+		}
+	}
+	if p.Proto == unix.IPPROTO_SCTP && p.Port != p.PodPort {
+		// Its checksum does not cover addresses, but covers ports.
+		return o.bad("hostPort", "SCTP needs the container's port for it")
+	}
+	for _, other := range c.hostports {
+		if other == p {
+			return nil
+		}
+		if other.Addr == p.Addr && other.Port == p.Port && other.Proto == p.Proto {
+			return o.bad("hostPort", "mapped twice, to different ports")
+		}
+	}
+	c.hostports = append(c.hostports, p)
+	return nil
+}
+
+func parsePorts(o object, p *podnet.Hostport) error {
+	for _, port := range []struct {
+		key string
+		to  *uint16
+	}{{"hostPort", &p.Port}, {"containerPort", &p.PodPort}} {
+		if err := o.get(port.key, port.to); err != nil || *port.to == 0 {
+			return o.bad(port.key, "not a port, 1-65535")
+		}
+	}
+	return nil
+}
+
+func parseProtocol(o object, p *podnet.Hostport) error {
+	name := "tcp"
+	if err := o.get("protocol", &name); err != nil {
+		return err
+	}
+	switch strings.ToLower(name) {
+	case "tcp", "":
+		p.Proto = unix.IPPROTO_TCP
+	case "udp":
+		p.Proto = unix.IPPROTO_UDP
+	case "sctp":
+		p.Proto = unix.IPPROTO_SCTP
+	default:
+		return o.bad("protocol", `none of "tcp", "udp", "sctp"`)
+	}
+	return nil
+}
+
+// parseHostIP leaves the zero Addr for every local address.
+func parseHostIP(o object, p *podnet.Hostport) error {
+	var s string
+	if err := o.get("hostIP", &s); err != nil || s == "" {
+		return err
+	}
+	addr, err := netip.ParseAddr(s)
+	switch {
+	case err != nil || addr.Zone() != "":
+		return o.bad("hostIP", "not an IP address")
+	case addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return o.bad("hostIP", "not the address of a node")
+	}
+	if addr = addr.Unmap(); !addr.IsUnspecified() {
+		p.Addr = addr
+	}
+	return nil
+}
+
+// least is the slowest limit that a shaper with a queue of whole packets can hold.
+const leastRate = 1000 // bit/s
+
+// parseBandwidth reads the key bandwidth, and the capability of that name for what the
+// key does not say.
+func (c *conf) parseBandwidth(top object) error {
+	static, err := top.object("bandwidth")
+	if err != nil {
+		return err
+	}
+	runtime, err := top.object("runtimeConfig")
+	if err != nil {
+		return err
+	}
+	if runtime, err = runtime.object("bandwidth"); err != nil {
+		return err
+	}
+	for _, d := range []struct {
+		key string
+		to  *podnet.Rate
+	}{{"ingress", &c.ingress}, {"egress", &c.egress}} {
+		from := runtime
+		if static.has(d.key + "Rate") {
+			from = static
+		}
+		if err := firstError(from.get(d.key+"Rate", &d.to.Rate), from.get(d.key+"Burst", &d.to.Burst)); err != nil {
+			return err
+		}
+		if d.to.Rate != 0 && d.to.Rate < leastRate {
+			return from.bad(d.key+"Rate", "not 0 (no limit) and below 1000 bit/s")
+		}
+	}
+	return nil
+}
+
+// parseMAC takes the strongest of three requests.
+func (c *conf) parseMAC(top object, cniArgs map[string]string) error {
+	runtime, err := top.object("runtimeConfig")
+	if err != nil {
+		return err
+	}
+	var conventions object
+	if args, err := top.object("args"); err == nil {
+		conventions, _ = args.object("cni") // anybody's; bad values are not ours to judge
+	}
+	var s string
+	for _, from := range []object{runtime, conventions} {
+		if !from.has("mac") {
+			continue
+		}
+		if err := from.get("mac", &s); err != nil {
+			return err
+		}
+		if s != "" {
+			return c.setMAC(from.path+"mac", s)
+		}
+	}
+	if s := cniArgs["MAC"]; s != "" {
+		return c.setMAC("MAC in CNI_ARGS", s)
+	}
+	return nil
+}
+
+func (c *conf) setMAC(key, s string) error {
+	mac, err := net.ParseMAC(s)
+	switch {
+	case err != nil || len(mac) != 6:
+		return badValue(key, s, "not a MAC address")
+	case mac[0]&1 != 0 || !slices.ContainsFunc(mac, func(b byte) bool { return b != 0 }):
+		return badValue(key, s, "not the MAC address of one interface")
+	}
+	c.mac = mac
+	return nil
+}

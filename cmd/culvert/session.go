@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/culvert-cni/culvert/cmd/internal/ipam"
+	"github.com/culvert-cni/culvert/cmd/internal/netdev"
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
+	"github.com/culvert-cni/culvert/loader"
+	"github.com/culvert-cni/culvert/maps"
+)
+
+// session is what the verbs share: the configuration and ways to the node.
+type session struct {
+	conf *conf
+	args *skel.CmdArgs
+	log  *slog.Logger
+	node *netdev.Handle
+
+	file *os.File
+}
+
+// openSession changes nothing, but that it makes the log file.
+func openSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) {
+	s := &session{conf: c, args: args, log: slog.New(slog.DiscardHandler)}
+	if c.logFile != "" {
+		f, err := os.OpenFile(c.logFile, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		if err != nil {
+			return nil, badValue("logFile", fmt.Sprintf("%q", c.logFile), err.Error())
+		}
+		s.file = f
+		handler := slog.NewJSONHandler(f, &slog.HandlerOptions{Level: c.logLevel})
+		s.log = slog.New(handler).With("verb", verb, "network", c.name, "container", args.ContainerID, "ifname", args.IfName)
+	}
+	s.log.Debug("called", "netns", args.Netns, "args", args.Args, "stdin", json.RawMessage(args.StdinData))
+	node, err := netdev.Open()
+	if err != nil {
+		s.close()
+		return nil, err
+	}
+	s.node = node
+	return s, nil
+}
+
+func (s *session) close() {
+	if s.node != nil {
+		s.node.Close()
+	}
+	if s.file != nil {
+		s.file.Close()
+	}
+}
+
+func (s *session) options() loader.Options {
+	return loader.Options{PinPath: s.conf.pinPath, Attach: s.conf.attach, Netlink: s.node, Log: s.log}
+}
+
+func (s *session) owner() maps.Owner {
+	return maps.Owner{Network: s.conf.name, Container: s.args.ContainerID, IfName: s.args.IfName}
+}
+
+func (s *session) ipam() *ipam.Plugin {
+	return &ipam.Plugin{Type: s.conf.ipamType, Stdin: s.args.StdinData, Args: s.args.Args, Path: s.args.Path}
+}
+
+func (s *session) deps(dp *loader.Datapath) *podnet.Deps {
+	d := &podnet.Deps{Node: s.node, Datapath: dp, PinPath: s.conf.pinPath, Log: s.log}
+	if s.conf.ipamType != "" {
+		d.IPAM = s.ipam()
+	}
+	return d
+}
+
+// spec is what ADD makes and CHECK looks for.
+func (s *session) spec(ns *netdev.Namespace, uplinks netdev.Uplinks) podnet.Spec {
+	c := s.conf
+	return podnet.Spec{
+		Owner: s.owner(), Netns: ns, Uplinks: uplinks,
+		MTU: c.mtu, MAC: c.mac, Hostports: c.hostports, Loopback: c.loopback,
+		Ingress: c.ingress, Egress: c.egress, Masquerade: c.ipMasq, DNS: c.dns,
+	}
+}
+
+// checkMain checks that the configuration is that of a main plugin.
+func (c *conf) checkMain() error {
+	if c.ipamType == "" {
+		return badValue("ipam.type", "(none)", "culvert makes interfaces, for which it needs an IPAM plugin")
+	}
+	return nil
+}
+
+// checkNames checks names beyond what CNI asks: they have to fit into kernel rows, and
+// the kernel makes a number of "%d" in the name of a new device.
+func checkNames(c *conf, args *skel.CmdArgs) error {
+	const maxNetwork, maxContainer = 63, 127
+	switch {
+	case len(c.name) > maxNetwork:
+		return badValue("name", fmt.Sprintf("%q", c.name), fmt.Sprintf("longer than %d bytes", maxNetwork))
+	case len(args.ContainerID) > maxContainer:
+		return types.NewError(types.ErrInvalidEnvironmentVariables, "invalid CNI_CONTAINERID",
+			fmt.Sprintf("%q is longer than %d bytes", args.ContainerID, maxContainer))
+	case strings.Contains(args.IfName, "%"):
+		return types.NewError(types.ErrInvalidEnvironmentVariables, "invalid CNI_IFNAME", fmt.Sprintf("%q holds a %%", args.IfName))
+	}
+	return nil
+}
+
+// openNetns opens CNI_NETNS: it has to be a network namespace and not ours, unless the
+// runtime says that it means that.
+func openNetns(args *skel.CmdArgs) (*netdev.Namespace, error) {
+	ns, err := netdev.OpenNamespace(args.Netns)
+	if err != nil {
+		return nil, invalidNetns(args.Netns, err.Error())
+	}
+	if args.NetnsOverride == "1" || strings.EqualFold(args.NetnsOverride, "true") {
+		return ns, nil
+	}
+	ours, err := ns.IsOurs()
+	if err == nil && ours {
+		err = fmt.Errorf("it is the network namespace of the plugin itself")
+	}
+	if err != nil {
+		ns.Close()
+		return nil, invalidNetns(args.Netns, err.Error())
+	}
+	return ns, nil
+}
+
+func invalidNetns(path, why string) error {
+	return types.NewError(types.ErrInvalidNetNS, "invalid CNI_NETNS", fmt.Sprintf("%q: %s", path, why))
+}

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/culvert-cni/culvert/bpf"
+	"github.com/culvert-cni/culvert/loader"
+	"github.com/culvert-cni/culvert/maps"
+	"github.com/culvert-cni/culvert/maps/mapstest"
+	"github.com/culvert-cni/culvert/test/netns"
+)
+
+const container = "0123456789abcdef"
+
+// run gives the output of one call.
+func run(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	root := newRoot(&out, func() time.Duration { return 100 * time.Second })
+	root.SetArgs(args)
+	err := root.Execute()
+	return out.String(), err
+}
+
+// filled makes a pin directory in which one pod of two addresses lives, with a hostPort
+// of a dead one beside its own.
+func filled(t *testing.T) (pinPath string) {
+	t.Helper()
+	pinPath = netns.PinPath(t)
+	dir := filepath.Join(pinPath, "v1", "maps")
+	set := mapstest.Pin(t, dir)
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	addrs := []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("fd00::3")}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, a := range addrs {
+		must(set.Pods.Put(maps.Pod{
+			Addr: a, Generation: 7, Ifindex: 5, Flags: maps.PodSourceCheck, MTU: 1450, MAC: mac, HostMAC: mac,
+		}))
+	}
+	must(set.Ifaces.Put(maps.Iface{
+		Ifindex: 5, Owner: maps.Owner{Network: "net", Container: container, IfName: "eth0"},
+		Generation: 7, NetnsPath: "/run/netns/a", HostIfName: "veth5", Addrs: addrs, MTU: 1450,
+	}))
+	live := maps.Hostport{Port: 8080, Proto: 6, Pod4: addrs[0], Pod6: addrs[1], PodPort: 80, Generation: 7, Ifindex: 5}
+	dead := maps.Hostport{Addr: netip.MustParseAddr("192.0.2.1"), Port: 53, Proto: 17, Pod4: addrs[0], PodPort: 53, Generation: 6, Ifindex: 5}
+	must(set.Hostports.Claim(live))
+	must(set.Hostports.Claim(dead))
+	must(set.Limits.Put(maps.Limit{Ifindex: 5, Direction: maps.Egress, Rate: 10_000_000, Burst: 1_500_000}))
+	must(set.Config.Put(maps.NodeConfig{Build: 0xabc, Schema: 1, Features: maps.FeatureConntrack}))
+	putFlow(t, dir, bpf.DatapathMapFlows, 40000, 7)
+	putFlow(t, dir, bpf.DatapathMapHalfopen, 40001, 7)
+	putFlow(t, dir, bpf.DatapathMapFlows, 40002, 6)
+	return pinPath
+}
+
+func putFlow(t *testing.T, dir, table string, port uint16, generation uint64) {
+	t.Helper()
+	bytes := func(s string) bpf.DatapathAddr { return bpf.DatapathAddr{Ip: netip.MustParseAddr(s).As16()} }
+	client, node, pod := bytes("192.0.2.9"), bytes("192.0.2.1"), bytes("10.1.2.3")
+	mapstest.Put(t, dir, table,
+		&bpf.DatapathTuple{Src: client, Dst: node, Sport: port, Dport: 8080, Proto: 6},
+		&bpf.DatapathFlow{
+			Src: client, Dst: pod, Sport: port, Dport: 80, Action: bpf.DatapathFlowActionFLOW_TO_POD,
+			Flags: bpf.DatapathFlowFlagFLOW_HOSTPORT, DstGeneration: generation, SeenNs: 95e9,
+		})
+}
+
+func TestPrivilegedViewsAsJSON(t *testing.T) {
+	pinPath := filled(t)
+	flow := func(port string, half, live bool) map[string]any {
+		return map[string]any{
+			"proto": "tcp", "src": "192.0.2.9:" + port, "dst": "192.0.2.1:8080",
+			"toSrc": "192.0.2.9:" + port, "toDst": "10.1.2.3:80", "action": "to_pod",
+			"flags": []any{"hostport"}, "state": []any{}, "halfOpen": half, "live": live, "ageSeconds": 5.0,
+		}
+	}
+	pod := func(addr string) map[string]any {
+		return map[string]any{
+			"address": addr, "container": container, "network": "net", "ifname": "eth0", "ifindex": 5.0,
+			"hostIfname": "veth5", "mac": "02:00:00:00:00:01", "netns": "/run/netns/a", "mtu": 1450.0,
+			"generation": 7.0, "flags": []any{"source_check"},
+		}
+	}
+	for name, want := range map[string][]any{
+		"pods": {pod("10.1.2.3"), pod("fd00::3")},
+		"hostports": {
+			map[string]any{
+				"hostIP": "192.0.2.1", "hostPort": 53.0, "protocol": "udp", "pod4": "10.1.2.3", "pod6": "",
+				"containerPort": 53.0, "container": "", "alive": false,
+			},
+			map[string]any{
+				"hostIP": "*", "hostPort": 8080.0, "protocol": "tcp", "pod4": "10.1.2.3", "pod6": "fd00::3",
+				"containerPort": 80.0, "container": container, "alive": true,
+			},
+		},
+		"limits": {map[string]any{
+			"container": container, "ifindex": 5.0, "direction": "egress", "rate": 1e7, "burst": 1.5e6,
+		}},
+		"flows":       {flow("40000", false, true), flow("40001", true, true)},
+		"flows --all": {flow("40000", false, true), flow("40001", true, true), flow("40002", false, false)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := run(t, append(strings.Fields(name), "--pin-path", pinPath, "-o", "json")...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []any
+			if err := json.Unmarshal([]byte(out), &got); err != nil || !reflect.DeepEqual(got, want) {
+				t.Errorf("got %v, %v\nwant %v", got, err, want)
+			}
+		})
+	}
+}
+
+func TestPrivilegedViewsAsTables(t *testing.T) {
+	pinPath := filled(t)
+	for name, want := range map[string]string{
+		"pods": `
+ADDRESS   CONTAINER      NETWORK  IFNAME  HOST   MAC                MTU   FLAGS
+10.1.2.3  0123456789abc  net      eth0    veth5  02:00:00:00:00:01  1450  source_check
+fd00::3   0123456789abc  net      eth0    veth5  02:00:00:00:00:01  1450  source_check
+`,
+		"hostports": `
+HOST-IP    PORT  PROTO  POD4      POD6     POD-PORT  CONTAINER      ALIVE
+192.0.2.1  53    udp    10.1.2.3  -        53        -              false
+*          8080  tcp    10.1.2.3  fd00::3  80        0123456789abc  true
+`,
+		"limits": `
+CONTAINER      IFINDEX  DIRECTION  BIT/S  BURST-BITS
+0123456789abc  5        egress     10M    1.5M
+`,
+		"flows --all": `
+PROTO  SRC              DST             TO-SRC           TO-DST       ACTION  FLAGS     STATE      AGE
+tcp    192.0.2.9:40000  192.0.2.1:8080  192.0.2.9:40000  10.1.2.3:80  to_pod  hostport  -          5s
+tcp    192.0.2.9:40001  192.0.2.1:8080  192.0.2.9:40001  10.1.2.3:80  to_pod  hostport  half-open  5s
+tcp    192.0.2.9:40002  192.0.2.1:8080  192.0.2.9:40002  10.1.2.3:80  to_pod  hostport  dead       5s
+`,
+		"status": `
+kernel             ` + kernel() + `
+pins               ` + pinPath + `
+loaded             yes, build 0000000000000abc
+conntrack          yes
+tcx                no
+uplinks            
+rows of counters   0
+rows of flows      2
+rows of halfopen   1
+rows of hostports  2
+rows of ifaces     1
+rows of limits     1
+rows of pods       2
+`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			out, err := run(t, append(strings.Fields(name), "--pin-path", pinPath)...)
+			if err != nil || out != want[1:] {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func TestPrivilegedEmptyViews(t *testing.T) {
+	pinPath := netns.PinPath(t)
+	mapstest.Pin(t, filepath.Join(pinPath, "v1", "maps"))
+	for _, name := range []string{"pods", "hostports", "limits", "flows"} {
+		if out, err := run(t, name, "--pin-path", pinPath, "-o", "json"); err != nil || strings.TrimSpace(out) != "[]" {
+			t.Errorf("%s: %q, %v", name, out, err)
+		}
+	}
+}
+
+func TestPrivilegedStatus(t *testing.T) {
+	pinPath := netns.PinPath(t)
+	status := func() (s statusView, err error) {
+		out, err := run(t, "status", "--pin-path", pinPath, "-o", "json")
+		if e := json.Unmarshal([]byte(out), &s); e != nil {
+			t.Fatal(e)
+		}
+		return s, err
+	}
+	if s, err := status(); err != nil || s.Loaded || len(s.Faults) != 0 {
+		t.Errorf("not loaded yet: %+v, %v", s, err)
+	}
+	mapstest.Pin(t, filepath.Join(pinPath, "v1", "maps"))
+	s, err := status()
+	if err == nil || !s.Loaded || len(s.Faults) != 1 || s.Faults[0].Remedy == "" || s.Counts["pods"] != 0 {
+		t.Errorf("without conntrack: %+v, %v", s, err)
+	}
+}
+
+func TestErrors(t *testing.T) {
+	elsewhere := filepath.Join(t.TempDir(), "pins")
+	for _, c := range []struct {
+		want string
+		args []string
+	}{
+		{"use table or json", []string{"pods", "-o", "xml"}},
+		{"see culvertctl flows --help", []string{"flows", "--al"}},
+		{"unknown command", []string{"podz"}},
+		{"not on a bpffs", []string{"pods", "--pin-path", elsewhere}},
+		{elsewhere, []string{"limits", "--pin-path", elsewhere}},
+		{"faults", []string{"status", "--pin-path", elsewhere}},
+	} {
+		if out, err := run(t, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%v: %v, output %q", c.args, err, out)
+		}
+	}
+}
+
+func TestBits(t *testing.T) {
+	for n, want := range map[uint64]string{
+		0: "0", 999: "999", 1000: "1k", 10_000_000: "10M", 1_500_000_000: "1.5G", 100: "100", 1 << 32: "4.29G",
+	} {
+		if got := bits(n); got != want {
+			t.Errorf("%d is printed %s, want %s", n, got, want)
+		}
+	}
+}
+
+func kernel() string { return loader.Inspect(loader.Options{PinPath: "/"}).Kernel }

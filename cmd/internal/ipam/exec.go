@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipam
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"golang.org/x/sys/unix"
+)
+
+// The CNI project's package invoke does the same, but takes in OpenTelemetry, and with
+// it net/http and TLS: a quarter of the binary.
+
+// busyTries bounds how often a plugin is started that is just being written.
+const busyTries = 5
+
+// find looks for the plugin in the directories of CNI_PATH.
+func (p *Plugin) find() (string, error) {
+	if strings.ContainsRune(p.Type, os.PathSeparator) || p.Type == "." || p.Type == ".." {
+		return "", fmt.Errorf("%w: %q is not the name of a file", ErrNotFound, p.Type)
+	}
+	for _, dir := range filepath.SplitList(p.Path) {
+		path := filepath.Join(dir, p.Type)
+		if fi, err := os.Stat(path); err == nil && fi.Mode().IsRegular() {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: %q is not in %s", ErrNotFound, p.Type, p.Path)
+}
+
+// exec runs a verb and gives what the plugin printed. The plugin gets our own
+// environment, but for the verb and CNI_ARGS.
+func (p *Plugin) exec(ctx context.Context, verb string) ([]byte, error) {
+	path, err := p.find()
+	if err != nil {
+		return nil, err
+	}
+	stdin, args := requests(p.Stdin, p.Args)
+	var stdout, stderr bytes.Buffer
+	for range busyTries {
+		stdout.Reset()
+		stderr.Reset()
+		cmd := exec.CommandContext(ctx, path)
+		cmd.Env = environ(verb, args)
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+		if err = cmd.Run(); !errors.Is(err, unix.ETXTBSY) {
+			break
+		}
+		time.Sleep(time.Second)
+	}
+	if err != nil {
+		return nil, p.explain(verb, err, stdout.Bytes(), stderr.Bytes())
+	}
+	return stdout.Bytes(), nil
+}
+
+// explain makes an error of what a plugin that failed left behind.
+func (p *Plugin) explain(verb string, err error, stdout, stderr []byte) error {
+	var e types.Error
+	if json.Unmarshal(stdout, &e) == nil && e.Code != 0 {
+		e.Msg = fmt.Sprintf("IPAM plugin %s: %s", p.Type, e.Msg)
+		return &e
+	}
+	said := bytes.TrimSpace(append(stdout, stderr...))
+	return types.NewError(types.ErrInternal, fmt.Sprintf("IPAM plugin %s: %s failed: %v", p.Type, verb, err), string(said))
+}
+
+func environ(verb, args string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return name == "CNI_COMMAND" || name == "CNI_ARGS"
+	})
+	env = append(env, "CNI_COMMAND="+verb)
+	if args != "" {
+		env = append(env, "CNI_ARGS="+args)
+	}
+	return env
+}

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loader
+
+import (
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/culvert-cni/culvert/bpf"
+	"github.com/culvert-cni/culvert/maps"
+	"github.com/culvert-cni/culvert/test/netns"
+)
+
+// node is a namespace with a device, and a datapath for it.
+type node struct {
+	*netns.NS
+	d    *Datapath
+	fake *FakeNetlink
+	dev  int // of uplink0
+}
+
+func newNode(t *testing.T, mode AttachMode, needTCX bool) *node {
+	t.Helper()
+	opts := options(t)
+	opts.Attach = mode
+	n := &node{NS: netns.New(t, "node"), d: ensure(t, opts), fake: opts.Netlink.(*FakeNetlink)}
+	config, err := n.d.Maps.Config.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if needTCX && config.Features&maps.FeatureTCX == 0 {
+		t.Skip("kernel without tcx")
+	}
+	n.dev = n.device(t, "uplink0")
+	return n
+}
+
+func (n *node) device(t *testing.T, name string) (ifindex int) {
+	t.Helper()
+	n.IP(t, "link add "+name+" type veth peer name "+name+"p")
+	n.do(t, func() error {
+		i, err := net.InterfaceByName(name)
+		if err == nil {
+			ifindex = i.Index
+		}
+		return err
+	})
+	return ifindex
+}
+
+func (n *node) do(t *testing.T, f func() error) {
+	t.Helper()
+	if err := n.Do(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// attached gives the programs at a tcx hook, in the order in which they run.
+func (n *node) attached(t *testing.T, ifindex int, at ebpf.AttachType) (ids []ebpf.ProgramID) {
+	t.Helper()
+	n.do(t, func() error {
+		result, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: at})
+		if err == nil {
+			for _, p := range result.Programs {
+				ids = append(ids, p.ID)
+			}
+		}
+		return err
+	})
+	return ids
+}
+
+func TestPrivilegedUplinkByTCX(t *testing.T) {
+	n := newNode(t, AttachAuto, true)
+	var foreign ebpf.ProgramID
+	n.do(t, func() error { return foreignTCX(t, n.dev, &foreign) })
+	for range 3 {
+		n.do(t, func() error { return n.d.AttachUplink(n.dev) })
+	}
+	in := []ebpf.ProgramID{programID(t, n.d, bpf.DatapathProgFromUplink), foreign}
+	if got := n.attached(t, n.dev, ebpf.AttachTCXIngress); !slices.Equal(got, in) {
+		t.Errorf("ingress %v, want %v: ours, once, ahead of others", got, in)
+	}
+	out := []ebpf.ProgramID{programID(t, n.d, bpf.DatapathProgToUplink)}
+	if got := n.attached(t, n.dev, ebpf.AttachTCXEgress); !slices.Equal(got, out) {
+		t.Errorf("egress %v, want %v", got, out)
+	}
+	if got, err := n.d.Uplinks(); err != nil || !slices.Equal(got, []int{n.dev}) {
+		t.Errorf("uplinks %v, %v", got, err)
+	}
+	if err := n.d.CheckUplink(n.dev); err != nil {
+		t.Error(err)
+	}
+	if n.fake.Attached != 0 {
+		t.Error("clsact was used")
+	}
+}
+
+func TestPrivilegedUplinkVanishes(t *testing.T) {
+	n := newNode(t, AttachAuto, true)
+	other := n.device(t, "uplink1")
+	n.do(t, func() error { return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachUplink(other)) })
+	n.IP(t, "link del uplink0")
+	if got, err := n.d.Uplinks(); err != nil || !slices.Equal(got, []int{other}) {
+		t.Errorf("uplinks %v, %v", got, err)
+	}
+	third := n.device(t, "uplink2")
+	n.do(t, func() error { return n.d.AttachUplink(third) })
+	if entries, err := os.ReadDir(n.d.dirs.links); err != nil || len(entries) != 4 {
+		t.Errorf("pins of a device that is gone stay: %v, %v", entries, err)
+	}
+	n.IP(t, "link del uplink1", "link del uplink2")
+	n.do(t, func() error { return errors.Join(n.d.Sweep(), n.d.Sweep()) })
+	if entries, err := os.ReadDir(n.d.dirs.links); err != nil || len(entries) != 0 {
+		t.Errorf("pins stay: %v, %v", entries, err)
+	}
+}
+
+func TestPrivilegedUplinkByClsact(t *testing.T) {
+	n := newNode(t, AttachClsact, false)
+	n.do(t, func() error { return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachUplink(n.dev)) })
+	if n.fake.Attached != 2 || n.fake.Filters[FakeHook{n.dev, true}] != "culvert_to_uplink" {
+		t.Errorf("%d calls, filters %v", n.fake.Attached, n.fake.Filters)
+	}
+	n.do(t, func() error {
+		if got, err := n.d.Uplinks(); err != nil || !slices.Equal(got, []int{n.dev}) {
+			t.Errorf("uplinks %v, %v", got, err)
+		}
+		return nil
+	})
+	n.IP(t, "link del uplink0")
+	n.do(t, func() error {
+		if got, err := n.d.Uplinks(); err != nil || len(got) != 0 {
+			t.Errorf("uplinks %v, %v", got, err)
+		}
+		return n.d.Sweep()
+	})
+	if entries, err := os.ReadDir(n.d.dirs.links); err != nil || len(entries) != 0 {
+		t.Errorf("marks stay: %v, %v", entries, err)
+	}
+}
+
+// One of ours a hook, whatever the mode was before.
+func TestPrivilegedUplinkModeChanges(t *testing.T) {
+	n := newNode(t, AttachAuto, true)
+	for _, step := range []struct {
+		mode       AttachMode
+		links, fil int
+	}{{AttachAuto, 1, 0}, {AttachClsact, 0, 2}, {AttachTCX, 1, 0}, {AttachClsact, 0, 2}} {
+		n.d.opts.Attach = step.mode
+		n.do(t, func() error { return n.d.AttachUplink(n.dev) })
+		if got := n.attached(t, n.dev, ebpf.AttachTCXIngress); len(got) != step.links || len(n.fake.Filters) != step.fil {
+			t.Errorf("%s: %d links, filters %v", step.mode, len(got), n.fake.Filters)
+		}
+	}
+}
+
+func TestPrivilegedPodHooks(t *testing.T) {
+	n := newNode(t, AttachAuto, false)
+	if err := n.d.CheckPod(n.dev); err == nil || !strings.Contains(err.Error(), "from_pod") {
+		t.Errorf("check before: %v", err)
+	}
+	n.do(t, func() error { return errors.Join(n.d.AttachPod(n.dev), n.d.AttachPod(n.dev), n.d.CheckPod(n.dev)) })
+	want := map[FakeHook]string{{n.dev, false}: "culvert_from_pod", {n.dev, true}: "culvert_to_pod"}
+	if len(n.fake.Filters) != 2 || n.fake.Filters[FakeHook{n.dev, true}] != want[FakeHook{n.dev, true}] {
+		t.Errorf("filters %v, want %v", n.fake.Filters, want)
+	}
+	if err := errors.Join(n.d.DetachPod(n.dev), n.d.DetachPod(n.dev)); err != nil {
+		t.Error(err)
+	}
+	n.fake.Gone = map[int]bool{n.dev: true}
+	if err := n.d.AttachPod(n.dev); !gone(err) {
+		t.Errorf("attach to a device that is gone: %v", err)
+	}
+}
+
+func TestPrivilegedPodHooksByTCX(t *testing.T) {
+	n := newNode(t, AttachTCX, true)
+	n.do(t, func() error { return errors.Join(n.d.AttachPod(n.dev), n.d.CheckPod(n.dev)) })
+	if got := n.attached(t, n.dev, ebpf.AttachTCXEgress); len(got) != 1 {
+		t.Errorf("egress %v", got)
+	}
+	n.IP(t, "link del uplink0")
+	if err := n.d.DetachPod(n.dev); err != nil {
+		t.Error(err)
+	}
+	if entries, err := os.ReadDir(n.d.dirs.links); err != nil || len(entries) != 0 {
+		t.Errorf("pins stay: %v, %v", entries, err)
+	}
+}
+
+func TestPrivilegedTCXIsMissing(t *testing.T) {
+	n := newNode(t, AttachTCX, false)
+	if err := n.d.Maps.Config.Put(maps.NodeConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	err := n.Do(func() error { return n.d.AttachUplink(n.dev) })
+	if !errors.Is(err, ErrKernel) || !strings.Contains(err.Error(), "attach") {
+		t.Errorf("error %v", err)
+	}
+	n.d.opts.Attach = AttachAuto
+	n.do(t, func() error { return n.d.AttachUplink(n.dev) })
+	if len(n.fake.Filters) != 2 {
+		t.Errorf("filters %v", n.fake.Filters)
+	}
+}
+
+// from_host stays as long as a row is there, whoever asks for it to go.
+func TestPrivilegedHostHook(t *testing.T) {
+	n := newNode(t, AttachAuto, true)
+	row := maps.Hostport{Port: 80, Proto: 6, PodPort: 80, Generation: 1}
+	if err := n.d.Maps.Hostports.Claim(row); err != nil {
+		t.Fatal(err)
+	}
+	var on int
+	enable := func() error { on++; return nil }
+	disable := func() error { on = 0; return nil }
+	n.do(t, func() error { return errors.Join(n.d.AttachHost(enable), n.d.AttachHost(enable), n.d.CheckHost()) })
+	n.do(t, func() error { return n.d.DetachHost(disable) })
+	if got := n.attached(t, loIfindex, ebpf.AttachTCXEgress); len(got) != 1 || on != 2 {
+		t.Errorf("with a row left: %v, enabled %d", got, on)
+	}
+	if err := n.d.Maps.Hostports.Delete(row.Key()); err != nil {
+		t.Fatal(err)
+	}
+	n.do(t, func() error { return errors.Join(n.d.DetachHost(disable), n.d.DetachHost(nil)) })
+	if got := n.attached(t, loIfindex, ebpf.AttachTCXEgress); len(got) != 0 || on != 0 {
+		t.Errorf("without: %v, enabled %d", got, on)
+	}
+}
+
+// Another build takes over links and filters where they are, and touches no device
+// that only looks like a pod's.
+func TestPrivilegedUpgradeInPlace(t *testing.T) {
+	n := newNode(t, AttachAuto, true)
+	const pod, stranger, vanished = 1001, 1002, 1003
+	n.do(t, func() error { return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachHost(nil), n.d.AttachPod(pod)) })
+	for i := range uint64(3) {
+		row := maps.Iface{Ifindex: pod + int(i), Generation: i + 1}
+		if err := n.d.Maps.Ifaces.Put(row); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n.fake.Gone = map[int]bool{vanished: true}
+	n.fake.Attached = 0
+	before := linkIDs(t, n.d)
+	if err := n.d.Maps.Config.Put(maps.NodeConfig{Build: 1}); err != nil {
+		t.Fatal(err)
+	}
+	n.do(t, func() error { ensure(t, n.d.opts); return nil })
+	after := linkIDs(t, n.d)
+	if len(before) != 3 || len(after) != 3 {
+		t.Errorf("links %v, then %v", before, after)
+	}
+	for name, was := range before {
+		now := after[name]
+		if now.ID != was.ID {
+			t.Errorf("%s was attached anew", name)
+		}
+		if a, _ := parseLinkName(name); now.Program != programID(t, n.d, a.hook.program) || now.Program == was.Program {
+			t.Errorf("%s runs %d, before %d", name, now.Program, was.Program)
+		}
+	}
+	if n.fake.Attached != 2 || n.fake.Filters[FakeHook{stranger, false}] != "" {
+		t.Errorf("%d filters replaced: %v", n.fake.Attached, n.fake.Filters)
+	}
+}
+
+func linkIDs(t *testing.T, d *Datapath) map[string]link.Info {
+	t.Helper()
+	entries, err := os.ReadDir(d.dirs.links)
+	if err != nil {
+		t.Fatal(err)
+	}
+	infos := map[string]link.Info{}
+	for _, e := range entries {
+		l, err := link.LoadPinnedLink(d.dirs.links+"/"+e.Name(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := l.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		infos[e.Name()] = *info
+		l.Close()
+	}
+	return infos
+}
+
+// foreignTCX is somebody else's program, there before ours.
+func foreignTCX(t *testing.T, ifindex int, id *ebpf.ProgramID) error {
+	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		return err
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	if err != nil {
+		return err
+	}
+	*id, _ = info.ID()
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: prog, Attach: ebpf.AttachTCXIngress})
+	if err == nil {
+		t.Cleanup(func() { l.Close() })
+	}
+	return err
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loader
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+)
+
+// variables are the values of every `volatile const` in bpf/lib/config.h, which says
+// what they mean. A test fails on one that is missing here. Times are those of
+// netfilter's conntrack: a flow lives as long beside it as in it.
+func variables(conntrack bool) map[string]any {
+	return map[string]any{
+		"have_conntrack":            flag(conntrack),
+		"tcp_syn_timeout_ns":        ns(60 * time.Second),
+		"tcp_timeout_ns":            ns(5 * 24 * time.Hour),
+		"tcp_closed_timeout_ns":     ns(60 * time.Second),
+		"udp_unanswered_timeout_ns": ns(30 * time.Second),
+		"udp_timeout_ns":            ns(180 * time.Second),
+		"other_timeout_ns":          ns(600 * time.Second),
+		"egress_tolerance_ns":       ns(20 * time.Millisecond),
+	}
+}
+
+func flag(on bool) uint8 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+func ns(d time.Duration) uint64 { return uint64(d.Nanoseconds()) }
+
+// configure sets the variables in the object before it is loaded.
+func configure(spec *ebpf.CollectionSpec, conntrack bool) error {
+	for name, value := range variables(conntrack) {
+		v := spec.Variables[name]
+		if v == nil {
+			continue // the compiler drops what no program reads
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set variable %s: %w", name, err)
+		}
+	}
+	return nil
+}

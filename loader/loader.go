@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loader puts the datapath into the kernel: it loads the object, pins its maps
+// and programs under <pinPath>/v<schema>, attaches the programs and replaces them in
+// place when the binary carries another build. Nothing it made is known from anything
+// but the pins, the links and the filters themselves.
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+
+	"github.com/culvert-cni/culvert/bpf"
+	"github.com/culvert-cni/culvert/maps"
+)
+
+// Schema is the number of the tables' layout. Another layout means another directory.
+const Schema = 1
+
+// DefaultPinPath is where the pins are unless the configuration says otherwise.
+const DefaultPinPath = "/sys/fs/bpf/culvert"
+
+// AttachMode is the key "attach" of the configuration.
+type AttachMode string
+
+const (
+	AttachAuto   AttachMode = "auto"   // clsact on pod veths; tcx on uplinks and lo where the kernel has it
+	AttachTCX    AttachMode = "tcx"    // everywhere
+	AttachClsact AttachMode = "clsact" // everywhere
+)
+
+// Options say where and how.
+type Options struct {
+	PinPath string       // DefaultPinPath if empty
+	Attach  AttachMode   // AttachAuto if empty
+	Netlink Netlink      // needed to attach by clsact and to check it
+	Log     *slog.Logger // discarded if nil
+}
+
+// Datapath is a loaded datapath. It holds descriptors of the maps alone; programs are
+// opened when something is to be attached.
+type Datapath struct {
+	Maps *maps.Set
+
+	opts Options
+	dirs dirs
+}
+
+// Open opens what is pinned, of whatever build. It never changes anything. It fails
+// with ErrNotLoaded when there is nothing, with ErrNotBPFFS when there could not be.
+func Open(opts Options) (*Datapath, error) {
+	opts = opts.withDefaults()
+	d := dirsOf(opts.PinPath)
+	set, err := maps.Open(d.maps)
+	if errors.Is(err, fs.ErrNotExist) {
+		if fault := checkBPFFS(opts.PinPath); fault != nil {
+			return nil, fault
+		}
+		return nil, notLoaded(opts.PinPath)
+	}
+	if err != nil {
+		return nil, explain(opts.PinPath, err)
+	}
+	return &Datapath{Maps: set, opts: opts, dirs: d}, nil
+}
+
+// Ensure opens the datapath of this binary's build, after having loaded what is
+// missing: it mounts bpffs if pinPath lies under /sys/fs/bpf and none is there, loads
+// the module nf_conntrack, loads and pins the object, and replaces the programs of
+// another build wherever they are attached. It is idempotent; where everything is in
+// place it reads one row, takes no lock and does not look into the object.
+func Ensure(opts Options) (*Datapath, error) {
+	opts = opts.withDefaults()
+	if d := openCurrent(opts); d != nil {
+		return d, nil
+	}
+	if err := prepare(opts); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(opts.PinPath)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if d := openCurrent(opts); d != nil {
+		return d, nil // somebody else loaded it while we waited
+	}
+	if err := load(opts); err != nil {
+		return nil, explain(opts.PinPath, err)
+	}
+	return Open(opts)
+}
+
+// Close releases the descriptors; what is loaded stays.
+func (d *Datapath) Close() error { return d.Maps.Close() }
+
+func (o Options) withDefaults() Options {
+	if o.PinPath == "" {
+		o.PinPath = DefaultPinPath
+	}
+	o.PinPath = filepath.Clean(o.PinPath)
+	if o.Attach == "" {
+		o.Attach = AttachAuto
+	}
+	if o.Netlink == nil {
+		o.Netlink = noNetlink{}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// openCurrent gives the datapath if nothing has to be done to it, else nil: why not is
+// found out again, under the lock, by who does it.
+func openCurrent(opts Options) *Datapath {
+	d, err := Open(opts)
+	if err != nil {
+		return nil
+	}
+	if !d.current() {
+		d.Close()
+		return nil
+	}
+	return d
+}
+
+// current says whether the pinned programs are this binary's and complete, and were
+// verified with every kernel function that can be had by now.
+func (d *Datapath) current() bool {
+	config, err := d.Maps.Config.Get()
+	if err != nil || config.Build != bpf.Build() || config.Schema != Schema {
+		return false
+	}
+	for _, name := range programs() {
+		if _, err := os.Lstat(filepath.Join(d.dirs.progs, name)); err != nil {
+			return false
+		}
+	}
+	return config.Features&maps.FeatureConntrack != 0 || !conntrackAppeared()
+}
+
+// load does the slow part, under the lock. The build is written last: killed half-way,
+// the next Ensure finds another build, or none, and does everything again.
+func load(opts Options) error {
+	kernel := btf.NewCache()
+	conntrack := loadConntrack(kernel, opts.Log)
+	spec, err := bpf.LoadDatapath()
+	if err != nil {
+		return fmt.Errorf("parse object: %w", err)
+	}
+	if err := configure(spec, conntrack); err != nil {
+		return err
+	}
+	dirs := dirsOf(opts.PinPath)
+	coll, err := loadCollection(spec, dirs, kernel)
+	if err != nil {
+		return err
+	}
+	defer coll.Close()
+
+	config := maps.NodeConfig{Schema: Schema, Features: features(coll, conntrack)}
+	set, err := maps.Open(dirs.maps)
+	if err != nil {
+		return err
+	}
+	defer set.Close()
+	if err := set.Config.Put(config); err != nil {
+		return err
+	}
+	if err := pinPrograms(coll, dirs); err != nil {
+		return err
+	}
+	if err := replaceAttached(opts, dirs, coll, set); err != nil {
+		return err
+	}
+	config.Build = bpf.Build()
+	opts.Log.Info("loaded datapath", "build", fmt.Sprintf("%016x", config.Build), "features", config.Features)
+	return set.Config.Put(config)
+}
+
+func loadCollection(spec *ebpf.CollectionSpec, dirs dirs, kernel *btf.Cache) (*ebpf.Collection, error) {
+	for name, m := range spec.Maps {
+		if name[0] != '.' { // .rodata and its like belong to one load
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{
+		Maps:  ebpf.MapOptions{PinPath: dirs.maps},
+		Cache: kernel,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load object: %w", err)
+	}
+	return coll, nil
+}

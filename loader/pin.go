@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loader
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// bpffsRoot is the one place where a bpffs is mounted if there is none.
+const bpffsRoot = "/sys/fs/bpf"
+
+// dirs are the three directories of a schema.
+type dirs struct{ maps, progs, links string }
+
+func dirsOf(pinPath string) dirs {
+	root := filepath.Join(pinPath, fmt.Sprintf("v%d", Schema))
+	return dirs{
+		maps:  filepath.Join(root, "maps"),
+		progs: filepath.Join(root, "progs"),
+		links: filepath.Join(root, "links"),
+	}
+}
+
+// prepare makes the directories that the pins go to.
+func prepare(opts Options) error {
+	if err := checkKernel(); err != nil {
+		return err
+	}
+	if err := mountBPFFS(opts.PinPath); err != nil {
+		return explain(opts.PinPath, err)
+	}
+	if err := checkBPFFS(opts.PinPath); err != nil {
+		return err
+	}
+	d := dirsOf(opts.PinPath)
+	for _, dir := range []string{d.maps, d.progs, d.links} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return explain(opts.PinPath, fmt.Errorf("make pin directory: %w", err))
+		}
+	}
+	return nil
+}
+
+// mountBPFFS mounts a bpffs at /sys/fs/bpf if pinPath lies there and none is mounted.
+func mountBPFFS(pinPath string) error {
+	if pinPath != bpffsRoot && !strings.HasPrefix(pinPath, bpffsRoot+"/") {
+		return nil
+	}
+	if on, err := onBPFFS(bpffsRoot); err != nil || on {
+		return err
+	}
+	err := unix.Mount("bpf", bpffsRoot, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
+	if err != nil {
+		return fmt.Errorf("mount bpffs at %s: %w", bpffsRoot, err)
+	}
+	return nil
+}
+
+// onBPFFS says whether what is made at path would lie on a bpffs: it asks the nearest
+// directory that exists.
+func onBPFFS(path string) (bool, error) {
+	for {
+		var st unix.Statfs_t
+		err := unix.Statfs(path, &st)
+		switch {
+		case err == nil:
+			return uint32(st.Type) == unix.BPF_FS_MAGIC, nil
+		case errors.Is(err, unix.EINTR):
+		case !errors.Is(err, fs.ErrNotExist) || path == "/" || path == ".":
+			return false, fmt.Errorf("statfs %s: %w", path, err)
+		default:
+			path = filepath.Dir(path)
+		}
+	}
+}
+
+// pinPrograms puts the programs in the place of those pinned before, each in one step,
+// so that whoever opens a pin finds the one or the other.
+func pinPrograms(coll *ebpf.Collection, d dirs) error {
+	for _, name := range programs() {
+		prog := coll.Programs[name]
+		if prog == nil {
+			return fmt.Errorf("pin program %s: the object has none", name)
+		}
+		path := filepath.Join(d.progs, name)
+		next := path + "_next" // bpffs refuses names with a dot
+		if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove %s: %w", next, err)
+		}
+		if err := prog.Pin(next); err != nil {
+			return fmt.Errorf("pin program %s: %w", name, err)
+		}
+		if err := os.Rename(next, path); err != nil {
+			return fmt.Errorf("pin program %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// removePin takes a pin, or a mark, away; it is no error that there is none.
+func removePin(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove pin %s: %w", path, err)
+	}
+	return nil
+}

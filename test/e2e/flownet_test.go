@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"net/netip"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/culvert-cni/culvert/bpf"
+	"github.com/culvert-cni/culvert/test/netns"
+)
+
+// flowNet is the stage of the flow cases: two nodes with kube-proxy's rules, the
+// pods "pod" and "local" on the first, "remote" on the second.
+type flowNet struct {
+	*cluster
+	clients map[string]client
+	targets map[string]target
+	port    atomic.Uint32 // the last client port taken
+}
+
+// client is where a case starts. Its address is masqueraded by some targets.
+type client struct {
+	ns *netns.NS
+	at func(int) netip.Addr
+}
+
+// target is what a flow calls and what is to answer.
+type target struct {
+	at     func(int) netip.Addr
+	port   uint16
+	server *netns.Server
+	masq   bool // the server sees an address of the node
+}
+
+func newFlowNet(t *testing.T) *flowNet {
+	c := wire(t, netns.Layout{Nodes: 2})
+	n0, n1, out := c.Nodes[0], c.Nodes[1], c.Outside()
+	pod, onPod := serve(t, n0, netns.PodSpec{Name: "pod"})
+	local, onLocal := serve(t, n0, netns.PodSpec{Name: "local", Ports: append(netns.Both(8080, 80), netns.Both(8081, 80)...)})
+	remote, onRemote := serve(t, n1, netns.PodSpec{Name: "remote"})
+	onOutside := out.Serve(t, 80)
+	services := []service{
+		{number: 1, nodePort: 30001, endpoint: local.Addr},
+		{number: 2, nodePort: 30002, endpoint: local.Addr, local: true},
+		{number: 3, nodePort: 30003, endpoint: remote.Addr},
+		{number: 4, endpoint: pod.Addr},
+		{number: 5, endpoint: out.Addr},
+	}
+	for _, n := range c.Nodes {
+		kubeProxy(t, n, services)
+	}
+	up := n0.Uplinks[0]
+	f := &flowNet{
+		cluster: c,
+		clients: map[string]client{
+			"pod": {pod.NS, pod.Addr}, "remote": {remote.NS, remote.Addr}, "outside": {out.NS, out.Addr}, "host": {n0.NS, up.Addr},
+		},
+		targets: map[string]target{
+			"svc-local":   {services[0].clusterAddr, 80, onLocal, false},
+			"svc-remote":  {services[2].clusterAddr, 80, onRemote, false},
+			"svc-self":    {services[3].clusterAddr, 80, onPod, true},
+			"svc-outside": {services[4].clusterAddr, 80, onOutside, false},
+			"np-local":    {up.Addr, 30001, onLocal, true},
+			"np-policy":   {up.Addr, 30002, onLocal, false},
+			"np-remote":   {up.Addr, 30003, onRemote, true},
+			"pod-local":   {local.Addr, 80, onLocal, false},
+			"pod-remote":  {remote.Addr, 80, onRemote, false},
+			"outside":     {out.Addr, 80, onOutside, false},
+			"hostport":    {up.Addr, 8080, onLocal, false},
+			"hostport2":   {up.Addr, 8081, onLocal, false},
+		},
+	}
+	f.port.Store(20000)
+	return f
+}
+
+// runner runs one script for one protocol and family.
+type runner struct {
+	f             *flowNet
+	t             *testing.T
+	from, proto   string
+	family        int
+	port          uint16
+	script, where string // for messages
+	open          map[string]*netns.Flow
+	to            map[string]target
+	held          map[string][]byte
+	socket        *netns.Flow // UDP: the one all flows share
+}
+
+func (f *flowNet) runner(t *testing.T, from, proto string, family int) *runner {
+	return &runner{
+		f: f, t: t, from: from, proto: proto, family: family, port: uint16(f.port.Add(1)),
+		open: map[string]*netns.Flow{}, to: map[string]target{}, held: map[string][]byte{},
+	}
+}
+
+func words(script string) iter.Seq[string] { return strings.FieldsSeq(script) }
+
+// step runs one word and says whether the script goes on.
+func (r *runner) step(word string) bool {
+	r.t.Helper()
+	name, target, opens := strings.Cut(word, "=")
+	var err error
+	switch {
+	case opens:
+		err = r.dial(name, target)
+	case word == "evict":
+		err = r.evict()
+	case strings.HasPrefix(word, "-"):
+		r.hangUp(word[1:])
+	case strings.HasSuffix(word, "?"):
+		err = r.hold(word[:len(word)-1])
+	case strings.HasSuffix(word, "!"):
+		err = r.release(word[:len(word)-1])
+	case strings.HasSuffix(word, "~"):
+		err = r.releaseOrReset(word[:len(word)-1])
+	default:
+		err = r.ask(word)
+	}
+	if err != nil {
+		r.t.Errorf("%s from %s, client port %d, script %q at %q: %v", r.proto, r.from, r.port, r.script, word, err)
+	}
+	return err == nil
+}
+
+func (r *runner) dial(name, to string) error {
+	tgt, ok := r.f.targets[to]
+	if !ok {
+		return fmt.Errorf("no target %q", to)
+	}
+	c := call(r.proto, tgt.at(r.family), tgt.port)
+	c.From = netip.AddrPortFrom(r.f.clients[r.from].at(r.family), r.port)
+	r.to[name] = tgt
+	if r.socket != nil {
+		r.open[name] = r.socket.Toward(c.To)
+		return r.ask(name)
+	}
+	flow, err := r.f.clients[r.from].ns.Open(c)
+	if err != nil {
+		return fmt.Errorf("want an answer by %s, got %w", tgt.server.Name, err)
+	}
+	r.open[name] = flow
+	if c.Proto == "udp" {
+		r.socket = flow
+	}
+	return r.ask(name)
+}
+
+func (r *runner) ask(name string) error {
+	reply, err := r.open[name].Ask()
+	return r.judge(name, reply, err)
+}
+
+// judge compares an answer with what the target promises.
+func (r *runner) judge(name string, reply netns.Reply, err error) error {
+	tgt := r.to[name]
+	w := want{server: tgt.server.Name, remote: only(r.f.clients[r.from].at(r.family))}
+	if tgt.masq {
+		w.remote = r.f.Nodes[0].Addrs()
+	}
+	if r.from == "host" {
+		w.remote = nil
+	}
+	if err == nil {
+		err = w.check(reply)
+	}
+	if err != nil {
+		return fmt.Errorf("want %s, got %w", w, err)
+	}
+	return nil
+}
+
+func (r *runner) key(name string) string { return fmt.Sprintf("%d-%s", r.port, name) }
+
+func (r *runner) hold(name string) error {
+	req, err := r.open[name].Send(r.key(name))
+	if err != nil {
+		return err
+	}
+	r.held[name] = req
+	return r.to[name].server.Held(r.key(name))
+}
+
+func (r *runner) release(name string) error {
+	if err := r.to[name].server.Release(r.key(name)); err != nil {
+		return err
+	}
+	reply, err := r.open[name].Await(r.held[name])
+	return r.judge(name, reply, err)
+}
+
+// releaseOrReset: the server's packet may meet no row; then one end has to be
+// reset, so that neither waits for ever.
+func (r *runner) releaseOrReset(name string) error {
+	srv := r.to[name].server
+	if err := srv.Release(r.key(name)); err != nil {
+		return err
+	}
+	answer := make(chan error, 1)
+	go func() {
+		reply, err := r.open[name].Await(r.held[name])
+		if !errors.Is(err, syscall.ECONNRESET) {
+			err = r.judge(name, reply, err)
+		}
+		answer <- err
+	}()
+	client := netip.AddrPortFrom(r.f.clients[r.from].at(r.family), r.port)
+	for {
+		select {
+		case err := <-answer:
+			if err != nil && !errors.Is(err, syscall.ECONNRESET) {
+				return fmt.Errorf("want an answer or a reset of either end: %w", err)
+			}
+			return nil
+		case <-time.After(5 * time.Millisecond):
+			if srv.WasReset(client) {
+				return nil
+			}
+		}
+	}
+}
+
+func (r *runner) hangUp(name string) {
+	if r.socket == nil {
+		r.open[name].Close()
+	}
+	delete(r.open, name)
+}
+
+func (r *runner) close() {
+	for _, f := range r.open {
+		f.Close()
+	}
+	r.socket.Close()
+}
+
+// evict deletes what the datapaths of all nodes know of this client port.
+func (r *runner) evict() error {
+	for _, n := range r.f.Nodes {
+		for _, name := range []string{bpf.DatapathMapFlows, bpf.DatapathMapHalfopen} {
+			if err := evict(filepath.Join(n.PinPath, "v1", "maps", name), r.port); err != nil {
+				return fmt.Errorf("evict from %s of %s: %w", name, n.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func evict(pin string, port uint16) error {
+	m, err := ebpf.LoadPinnedMap(pin, nil)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	var key bpf.DatapathTuple
+	var row bpf.DatapathFlow
+	var keys []bpf.DatapathTuple
+	all := m.Iterate()
+	for all.Next(&key, &row) {
+		for _, p := range []uint16{key.Sport, key.Dport, row.Sport, row.Dport} {
+			if p == port {
+				keys = append(keys, key)
+				break
+			}
+		}
+	}
+	if err := all.Err(); err != nil && !errors.Is(err, ebpf.ErrIterationAborted) {
+		return err
+	}
+	for _, k := range keys {
+		if err := m.Delete(&k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Take nodes down: runtime-down.sh NODE...; with the last one goes the switch.
+# The end of a node's PID 1 ends everything in its PID namespace, as a machine that loses power.
+set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+for N; do
+  D=$(node_dir "$N")
+  if node_alive "$N"; then
+    p=$(node_pid "$N")
+    kill -9 "$p" 2>/dev/null || true
+    wait_for 20 "end of $N" sh -c "! kill -0 $p 2>/dev/null" || true
+  fi
+  ip -n "$SW" link del "p-$N" 2>/dev/null || true
+  ip netns del "$(node_ns "$N")" 2>/dev/null || true
+  cg_clean "culvertlab/$N"
+  rm -rf "$D"
+done
+if ! ip netns list | grep '^culvertlab-' | grep -qv "^$SW"; then sw_down; cg_clean culvertlab; fi

@@ -1,0 +1,64 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Bring up one node: namespaces, a link to the switch, containerd, the image. Idempotent.
+#
+#   runtime-up.sh NODE INDEX      INDEX 1..200: the node's addresses LAB_NET4.(10+INDEX), LAB_NET6(10+INDEX)
+#
+# containerd reads CNI configuration from W/run/NODE/net.d and plugins from W/run/NODE/cni-bin.
+# node-exec.sh runs something inside; runtime-down.sh removes it all.
+set -euo pipefail
+. "$(dirname "$(readlink -f "$0")")/lib.sh"
+N=$1 I=$2 D=$(node_dir "$1") ns=$(node_ns "$1")
+mkdir -p "$D"/{net.d,cni-bin}
+
+# --- network namespace and link to the switch
+sw_up
+if [ ! -e "/run/netns/$ns" ]; then
+  ip netns add "$ns"
+  ip -n "$SW" link add "p-$N" mtu "$LAB_MTU" type veth peer name eth0 mtu "$LAB_MTU" netns "$ns"
+  ip -n "$SW" link set "p-$N" master br0 up
+  ip -n "$ns" link set lo up
+  ip -n "$ns" link set eth0 up
+  ip -n "$ns" addr add "$LAB_NET4.$((10 + I))/24" dev eth0
+  ip -n "$ns" addr add "$LAB_NET6$((10 + I))/64" dev eth0 nodad
+  ip -n "$ns" route replace default via "$LAB_NET4.1"
+  ip -n "$ns" -6 route replace default via "${LAB_NET6}1"
+fi
+# --- namespaces held by the node's PID 1
+if ! node_alive "$N"; then
+  setsid nsenter --net="/run/netns/$ns" unshare -m -u -i -p --fork --kill-child \
+    "$LAB/node-init.sh" "$N" >"$D/init.log" 2>&1 </dev/null &
+  echo $! >"$D/unshare.pid"
+  # the child of unshare is the node's PID 1, seen from here
+  wait_for 10 "node init" sh -c "pgrep -P $(cat "$D/unshare.pid") >$D/pid1"
+  wait_for 10 "node init" node_alive "$N"
+fi
+# --- containerd. ctr would wait 10 s for a socket that is not there yet, so look first.
+ctd_ok() { node_exec "$N" test -S /run/containerd/containerd.sock && node_exec "$N" "$W/bin/ctr" --connect-timeout 1s version; }
+if ! ctd_ok >/dev/null 2>&1; then
+  # restrict_oom_score_adj: runc fails on a negative one where root lacks CAP_SYS_RESOURCE.
+  # The store lies on a tmpfs: it needs no overlay-capable directory and is gone with the node.
+  cat >"$D/containerd.toml" <<T
+version = 3
+root = "/run/containerd-root"
+state = "/run/containerd"
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = "$IMAGE"
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = ["$D/cni-bin"]
+    conf_dir = "$D/net.d"
+T
+  cat >"$D/crictl.yaml" <<Y
+runtime-endpoint: unix:///run/containerd/containerd.sock
+image-endpoint: unix:///run/containerd/containerd.sock
+timeout: 30
+Y
+  node_exec "$N" env PATH="$W/bin:$PATH" setsid sh -c \
+    "exec '$W/bin/containerd' -c '$D/containerd.toml' >'$D/containerd.log' 2>&1 </dev/null & echo \$! >/run/containerd.pid"
+  wait_for 30 containerd ctd_ok || { tail -n 20 "$D/containerd.log" >&2; exit 1; }
+fi
+node_exec "$N" "$W/bin/ctr" -n k8s.io images import "$W/images/pod.tar" >/dev/null
