@@ -32,8 +32,7 @@ static __always_inline bool hostport_target(struct __sk_buff *skb, struct pkt *p
 	struct hostport *h;
 	struct pod *pod;
 
-	if (p->fragment == LATER_FRAGMENT || p->rowless || !p->tuple.dport ||
-	    (p->tuple.proto != IPPROTO_TCP && p->tuple.proto != IPPROTO_UDP))
+	if (p->fragment == LATER_FRAGMENT || is_icmp(p) || !p->tuple.dport)
 		return false;
 	h = hostport_row(&p->tuple.dst, p->tuple.dport, p->tuple.proto);
 	if (!h)

@@ -23,6 +23,7 @@
 #define IPPROTO_AH 51
 #define IPPROTO_ICMPV6 58
 #define IPPROTO_DSTOPTS 60
+#define IPPROTO_SCTP 132
 
 #define ICMP_ECHOREPLY 0
 #define ICMP_ECHO 8
@@ -266,6 +267,23 @@ static __always_inline void parse_udp(struct __sk_buff *skb, struct pkt *p)
 	p->headers = p->l4 - ETH_HLEN + sizeof(*udp);
 }
 
+/* Its checksum covers neither addresses nor a pseudo-header. */
+static __always_inline void parse_sctp(struct __sk_buff *skb, struct pkt *p)
+{
+	struct {
+		__be16 source, dest;
+		__be32 tag, check;
+	} *sctp = pkt_at(skb, p->l4, sizeof(*sctp));
+
+	if (!sctp) {
+		p->rowless = 1;
+		return;
+	}
+	p->tuple.sport = bpf_ntohs(sctp->source);
+	p->tuple.dport = bpf_ntohs(sctp->dest);
+	p->headers = p->l4 - ETH_HLEN + sizeof(*sctp);
+}
+
 /* Echo has a flow: the identifier stands for the asking side's port. */
 static __always_inline void parse_icmp(struct __sk_buff *skb, struct pkt *p)
 {
@@ -323,6 +341,8 @@ static __always_inline void parse_transport(struct __sk_buff *skb, struct pkt *p
 		parse_tcp(skb, p);
 	else if (p->tuple.proto == IPPROTO_UDP)
 		parse_udp(skb, p);
+	else if (p->tuple.proto == IPPROTO_SCTP)
+		parse_sctp(skb, p);
 	else if (is_icmp(p))
 		parse_icmp(skb, p);
 }
