@@ -253,6 +253,7 @@ const (
 	DatapathProgToPod                 = "to_pod"
 	DatapathProgToUplink              = "to_uplink"
 	DatapathVarEgressToleranceNs      = "egress_tolerance_ns"
+	DatapathVarHaveConntrack          = "have_conntrack"
 	DatapathVarOtherTimeoutNs         = "other_timeout_ns"
 	DatapathVarTcpClosedTimeoutNs     = "tcp_closed_timeout_ns"
 	DatapathVarTcpSynTimeoutNs        = "tcp_syn_timeout_ns"
@@ -330,6 +331,7 @@ type DatapathMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type DatapathVariableSpecs struct {
 	EgressToleranceNs      *ebpf.VariableSpec `ebpf:"egress_tolerance_ns"`
+	HaveConntrack          *ebpf.VariableSpec `ebpf:"have_conntrack"`
 	OtherTimeoutNs         *ebpf.VariableSpec `ebpf:"other_timeout_ns"`
 	TcpClosedTimeoutNs     *ebpf.VariableSpec `ebpf:"tcp_closed_timeout_ns"`
 	TcpSynTimeoutNs        *ebpf.VariableSpec `ebpf:"tcp_syn_timeout_ns"`
@@ -388,6 +390,7 @@ func (m *DatapathMaps) Close() error {
 // It can be passed to LoadDatapathObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DatapathVariables struct {
 	EgressToleranceNs      *ebpf.Variable `ebpf:"egress_tolerance_ns"`
+	HaveConntrack          *ebpf.Variable `ebpf:"have_conntrack"`
 	OtherTimeoutNs         *ebpf.Variable `ebpf:"other_timeout_ns"`
 	TcpClosedTimeoutNs     *ebpf.Variable `ebpf:"tcp_closed_timeout_ns"`
 	TcpSynTimeoutNs        *ebpf.Variable `ebpf:"tcp_syn_timeout_ns"`

@@ -92,26 +92,50 @@ func newNodeOf(t testing.TB, o *packet.Object) *node {
 	n := &node{Node: packet.NewNode(t, o), TB: t, maps: &o.Maps}
 	n.uplink = n.Veth(t, "uplink", 1500)
 	for _, f := range families {
-		bits := map[bool]string{true: "/24", false: "/64"}[f.node.Is4()]
-		n.Address(t, n.uplink.Index, f.node.String()+bits)
-		n.Address(t, n.uplink.Index, f.node2.String()+bits)
-		n.Route(t, n.uplink.Index, netip.PrefixFrom(netip.IPv6Unspecified(), 0), f.gateway)
+		bits, all := "/64", netip.IPv6Unspecified()
+		if f.node.Is4() {
+			bits, all = "/24", netip.IPv4Unspecified()
+		}
+		n.Address(t, n.uplink, f.node.String()+bits)
+		n.Address(t, n.uplink, f.node2.String()+bits)
+		n.Route(t, n.uplink.Index, netip.PrefixFrom(all, 0), f.gateway)
 	}
-	n.a = n.pod("a", genA, v4.a, v6.a)
-	n.b = n.pod("b", genB, v4.b, v6.b)
+	n.a.Device, n.b.Device = n.Veth(t, "a", podMTU), n.Veth(t, "b", podMTU)
+	for _, f := range families {
+		n.Route(n, n.a.Index, netip.PrefixFrom(f.a, f.a.BitLen()), netip.Addr{})
+		n.Route(n, n.b.Index, netip.PrefixFrom(f.b, f.b.BitLen()), netip.Addr{})
+	}
+	n.a, n.b = n.rowsOfPods()
 	return n
 }
 
-// pod makes a pod's veth, its rows and its host routes.
-func (n *node) pod(name string, generation uint64, addrs ...netip.Addr) pod {
+// clear empties the tables but for the pods.
+func (n *node) clear() {
 	n.Helper()
-	p := pod{Device: n.Veth(n, name, podMTU)}
+	n.Object.Clear(n)
+	n.rowsOfPods()
+}
+
+// forget empties the tables of flows.
+func (n *node) forget() {
+	n.Helper()
+	n.Object.ClearFlows(n)
+}
+
+func (n *node) rowsOfPods() (a, b pod) {
+	n.Helper()
+	return n.pod(n.a.Device, genA, v4.a, v6.a), n.pod(n.b.Device, genB, v4.b, v6.b)
+}
+
+// pod writes a pod's rows.
+func (n *node) pod(dev packet.Device, generation uint64, addrs ...netip.Addr) pod {
+	n.Helper()
+	p := pod{Device: dev}
 	p.row = bpf.DatapathPod{Generation: generation, Ifindex: uint32(p.Index), Netns: uint32(generation), Mtu: podMTU,
 		Flags: bpf.DatapathPodFlagPOD_SOURCE_CHECK, Mac: p.Peer, HostMac: p.MAC}
 	iface := bpf.DatapathIface{Generation: generation, Netns: generation, Mtu: podMTU}
 	for i, a := range addrs {
 		n.putPod(a, p.row)
-		n.Route(n, p.Index, netip.PrefixFrom(a, a.BitLen()), netip.Addr{})
 		iface.Addrs[i] = packet.Addr(a)
 	}
 	packet.Put(n, n.maps.Ifaces, bpf.DatapathIfaceKey{Ifindex: uint32(p.Index)}, iface)
@@ -148,6 +172,11 @@ func (n *node) putHostport(a netip.Addr, port uint16, proto uint8, row bpf.Datap
 func (n *node) fromPod(p pod, pkt packet.Packet) packet.Out {
 	n.Helper()
 	return n.run("from_pod", p.Device, pkt.Link(p.MAC, p.Peer).Frame())
+}
+
+func (n *node) fromPodA(pkt packet.Packet) packet.Out {
+	n.Helper()
+	return n.fromPod(n.a, pkt)
 }
 
 func (n *node) fromUplink(pkt packet.Packet) packet.Out {
@@ -200,7 +229,8 @@ var openers = []opener{
 	{"middle", ack, bpf.DatapathFlowStateFLOW_TCP_MID},
 	{"udp", udp, 0},
 	{"echo", echo, 0},
-	{"sctp", packet.Raw(packet.ProtoSCTP), 0},
+	{"sctp", packet.SCTP{Src: 40000, Dst: 80}, 0},
+	{"gre", packet.Raw(packet.ProtoGRE), 0},
 }
 
 // eachFamily runs a subtest a family, each on a node of its own.

@@ -49,9 +49,10 @@ func hasTCX(prog *ebpf.Program) bool {
 }
 
 // hasKfunc looks where the library looks when it resolves the weak symbol: in the BTF of
-// the kernel and of the module. The programs learn the answer from a variable, since
-// "if (bpf_skb_ct_lookup)" in C makes an instruction that kernels before 6.4 refuse, and
-// all of them where the function is a module's (cilium/ebpf fills it in as for a call).
+// the kernel and of the module. The programs learn the answer from a variable: "if
+// (bpf_skb_ct_lookup)" in C loads the function's address, which cilium/ebpf v0.22 fills
+// in as for a call; where the function is a module's, 6.1 and 6.12 refuse that
+// ("BPF_LD_IMM64 uses reserved fields", seen).
 func hasKfunc(kernel *btf.Cache) bool {
 	var f *btf.Func
 	if spec, err := kernel.Kernel(); err == nil && spec.TypeByName(conntrackKfunc, &f) == nil {

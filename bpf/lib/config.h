@@ -25,6 +25,11 @@ volatile const __u64 other_timeout_ns = 600 * NSEC_PER_SEC;
 /* What a pod whose shaper is gone may send ahead of its rate, at least. */
 volatile const __u64 egress_tolerance_ns = 20000000;
 
+/* Does the kernel have the conntrack kfuncs? Their weak symbols cannot be tested for
+ * instead: cilium/ebpf patches the load of an absent one's address as if it were a call.
+ */
+volatile const __u8 have_conntrack = 0;
+
 /* In skb->tc_index of a packet that we redirect to a device whose egress hook is
  * ours too: it has been dealt with.
  */

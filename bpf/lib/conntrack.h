@@ -52,7 +52,7 @@ __noinline int ct_lookup(struct __sk_buff *skb, struct tuple *t)
 	struct bpf_sock_tuple st;
 	struct nf_conn *ct;
 
-	if (!t || !bpf_skb_ct_lookup || (t->proto != IPPROTO_TCP && t->proto != IPPROTO_UDP))
+	if (!t || !have_conntrack || (t->proto != IPPROTO_TCP && t->proto != IPPROTO_UDP))
 		return CT_UNKNOWN;
 	opts.l4proto = t->proto;
 	if (sock_tuple(&st, t) == sizeof(st.ipv4))

@@ -36,20 +36,25 @@ func gc(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer dp.Close()
-	left, err := podnet.GC(s.deps(dp), c.name, c.attachments)
+	done, err := podnet.GC(s.deps(dp), c.name, c.attachments)
 	if c.ipamType == "" {
 		return err
 	}
-	return errors.Join(err, s.collectAddresses(ctx, left))
+	return errors.Join(err, s.collectAddresses(ctx, done))
 }
 
 // collectAddresses forwards GC, with the list under both names. If the runtime gave
 // none, the IPAM plugin gets the attachments that live: host-local takes an absent list
-// for an empty one and would free addresses in use.
-func (s *session) collectAddresses(ctx context.Context, left []podnet.Attachment) error {
+// for an empty one and would free addresses in use. Where these are not known, nothing
+// is forwarded.
+func (s *session) collectAddresses(ctx context.Context, done podnet.Collected) error {
 	valid := s.conf.attachments
 	if valid == nil {
-		valid = left
+		if done.Partial {
+			s.log.Warn("addresses are not collected: there are pods that no row tells of")
+			return nil
+		}
+		valid = done.Left
 	}
 	list := []types.GCAttachment{}
 	for _, a := range valid {

@@ -3,7 +3,7 @@
 # The words that run.sh's checks are written in (sourced; needs test/lab/lib.sh and run.sh's variables).
 
 passed=0 failed=0
-# check NAME CMD...: one line; on failure what CMD said, and culvert's last log lines
+# check NAME CMD...: one line; on failure what CMD said, and what culvert last logged
 check() {
   local name=$1 out; shift
   if out=$("$@" 2>&1); then
@@ -11,7 +11,7 @@ check() {
   fi
   failed=$((failed + 1)); echo "not ok $((passed + failed)) - $name"
   printf '%s\n' "$out" | sed 's/^/#   /'
-  tail -n 3 "$LOG" 2>/dev/null | sed 's/^/#   culvert: /' || true
+  grep -v '"level":"DEBUG"' "$LOG" 2>/dev/null | tail -n 3 | sed 's/^/#   culvert: /' 
 }
 summary() {
   echo "$passed passed, $failed failed"

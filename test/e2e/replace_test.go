@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -27,19 +28,19 @@ func TestPrivilegedH7KeepsPort(t *testing.T) {
 			}
 			node.Serve(t, 8080)
 			neighbour, _ := serve(t, node, netns.PodSpec{Name: "neighbour"})
-			var flows []*netns.Flow
+			flows := map[string]*netns.Flow{}
 			for _, from := range []*netns.NS{c.Outside().NS, neighbour.NS} {
 				for _, v := range families {
-					flows = append(flows, keep(t, from, node.Uplinks[0].Addr(v)))
+					flows[fmt.Sprintf("%s/%d", from.Name, v)] = keep(t, from, node.Uplinks[0].Addr(v))
 				}
 			}
 			expect := func(when, server string) {
 				t.Helper()
-				for _, f := range flows {
-					for range 2 {
+				for from, f := range flows {
+					for i := range 2 {
 						r, err := f.Ask()
 						if err != nil || r.Server != server {
-							t.Errorf("%s: %s: want an answer by %s, got %q (%v)", when, f, server, r.Server, err)
+							t.Errorf("%s: datagram %d from %s: want an answer by %s, got %q (%v)", when, i, from, server, r.Server, err)
 						}
 					}
 				}

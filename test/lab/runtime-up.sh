@@ -61,4 +61,5 @@ Y
     "exec '$W/bin/containerd' -c '$D/containerd.toml' >'$D/containerd.log' 2>&1 </dev/null & echo \$! >/run/containerd.pid"
   wait_for 30 containerd ctd_ok || { tail -n 20 "$D/containerd.log" >&2; exit 1; }
 fi
-node_exec "$N" "$W/bin/ctr" -n k8s.io images import "$W/images/pod.tar" >/dev/null
+# quietly: ctr repeats containerd's warnings
+node_exec "$N" "$W/bin/ctr" -n k8s.io images import "$W/images/pod.tar" >"$D/import.log" 2>&1 || { cat "$D/import.log" >&2; exit 1; }

@@ -9,65 +9,45 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// layout says where the running kernel keeps what the probe reads, all in bytes.
+// layout says where the running kernel keeps struct bpf_redirect_info and its members.
 type layout struct {
-	skb, info     int // sizes of struct sk_buff and struct bpf_redirect_info
-	tcIndex       int // in the sk_buff
-	pktType       int
-	pktTypeShift  int // bits
-	target, flags int // in the bpf_redirect_info
-	nextHop       int
-	infoPointer   asm.Instructions // loads its address into R3
+	size                   int
+	target, flags, nextHop int
+	pointer                asm.Instructions // loads the address into R3
 }
 
 func readLayout() (layout, error) {
-	var l layout
 	spec, err := btf.LoadKernelSpec()
 	if err != nil {
-		return l, fmt.Errorf("read kernel BTF: %w", err)
+		return layout{}, fmt.Errorf("read kernel BTF: %w", err)
 	}
-	skb, err := typeOf(spec, "sk_buff")
+	info, err := kernelStruct(spec, "bpf_redirect_info")
 	if err != nil {
-		return l, err
+		return layout{}, err
 	}
-	info, err := typeOf(spec, "bpf_redirect_info")
-	if err != nil {
-		return l, err
-	}
-	l.skb, l.info = (int(skb.Size)+7)&^7, int(info.Size)
-	var shift int
-	for _, f := range []struct {
-		in   *btf.Struct
-		name string
-		to   *int
-	}{{skb, "tc_index", &l.tcIndex}, {skb, "pkt_type", &l.pktType},
-		{info, "tgt_index", &l.target}, {info, "flags", &l.flags}, {info, "nh", &l.nextHop}} {
-		bits, ok := member(f.in.Members, f.name)
+	l := layout{size: int(info.Size)}
+	for name, to := range map[string]*int{"tgt_index": &l.target, "flags": &l.flags, "nh": &l.nextHop} {
+		offset, ok := member(info, name)
 		if !ok {
-			return l, fmt.Errorf("find member %s of kernel struct %s", f.name, f.in.Name)
+			return l, fmt.Errorf("find member %s of kernel struct %s", name, info.Name)
 		}
-		*f.to = bits / 8
-		if f.name == "pkt_type" {
-			shift = bits % 8
-		}
+		*to = offset
 	}
-	l.pktTypeShift = shift
-	l.infoPointer, err = infoPointer(spec)
+	l.pointer, err = infoPointer(spec)
 	return l, err
 }
 
-// infoPointer loads the address of this processor's, since 6.11 this task's,
-// bpf_redirect_info.
+// infoPointer is for the bpf_redirect_info of this task, before 6.11 of this processor.
 func infoPointer(spec *btf.Spec) (asm.Instructions, error) {
-	task, err := typeOf(spec, "task_struct")
+	task, err := kernelStruct(spec, "task_struct")
 	if err != nil {
 		return nil, err
 	}
-	if bits, ok := member(task.Members, "bpf_net_context"); ok { // starts with the bpf_redirect_info
+	if offset, ok := member(task, "bpf_net_context"); ok { // which begins with it
 		return asm.Instructions{
 			asm.FnGetCurrentTask.Call(),
 			asm.Mov.Reg(asm.R3, asm.R0),
-			asm.Add.Imm(asm.R3, int32(bits/8)),
+			asm.Add.Imm(asm.R3, int32(offset)),
 			asm.Mov.Reg(asm.R1, asm.R10),
 			asm.Add.Imm(asm.R1, -8),
 			asm.Mov.Imm(asm.R2, 8),
@@ -81,7 +61,7 @@ func infoPointer(spec *btf.Spec) (asm.Instructions, error) {
 	}
 	id, err := spec.TypeID(v)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("find kernel variable bpf_redirect_info: %w", err)
 	}
 	return asm.Instructions{
 		{OpCode: asm.LoadImmOp(asm.DWord), Dst: asm.R1, Src: pseudoBTFID, Constant: int64(id)},
@@ -93,28 +73,20 @@ func infoPointer(spec *btf.Spec) (asm.Instructions, error) {
 // pseudoBTFID is BPF_PSEUDO_BTF_ID: the constant is the BTF id of a kernel variable.
 const pseudoBTFID = asm.R3
 
-// member finds a member by name, in anonymous structs and unions too; its offset in bits.
-func member(members []btf.Member, name string) (int, bool) {
-	for _, m := range members {
+func kernelStruct(spec *btf.Spec, name string) (*btf.Struct, error) {
+	var s *btf.Struct
+	if err := spec.TypeByName(name, &s); err != nil {
+		return nil, fmt.Errorf("find kernel struct %s: %w", name, err)
+	}
+	return s, nil
+}
+
+// member is the offset of a named member in bytes.
+func member(s *btf.Struct, name string) (int, bool) {
+	for _, m := range s.Members {
 		if m.Name == name {
-			return int(m.Offset), true
-		}
-		if m.Name != "" {
-			continue
-		}
-		if bits, ok := member(inner(m.Type), name); ok {
-			return int(m.Offset) + bits, true
+			return int(m.Offset.Bytes()), true
 		}
 	}
 	return 0, false
-}
-
-func inner(t btf.Type) []btf.Member {
-	switch t := t.(type) {
-	case *btf.Struct:
-		return t.Members
-	case *btf.Union:
-		return t.Members
-	}
-	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -96,39 +97,90 @@ func (n *Node) Veth(tb testing.TB, name string, mtu int) Device {
 
 func (n *Node) up(tb testing.TB, name string) *netlink.LinkAttrs {
 	tb.Helper()
-	link, err := n.netlink.LinkByName(name)
+	l, err := n.netlink.LinkByName(name)
 	if err == nil {
-		err = n.netlink.LinkSetUp(link)
+		err = n.netlink.LinkSetUp(l)
 	}
 	if err != nil {
 		tb.Fatalf("set %s up: %v", name, err)
 	}
-	return link.Attrs()
+	return l.Attrs()
 }
 
-// Address gives the device of that index an address, usable at once.
-func (n *Node) Address(tb testing.TB, ifindex int, prefix string) {
+// Address gives the device an address. The kernel makes an IPv6 address local in a
+// work queue (addrconf_dad_work), though there is nothing to detect: wait for it.
+func (n *Node) Address(tb testing.TB, d Device, prefix string) {
 	tb.Helper()
 	addr, err := netlink.ParseAddr(prefix)
 	if err == nil {
 		addr.Flags = unix.IFA_F_NODAD
-		link := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
-		err = n.netlink.AddrAdd(link, addr)
+		err = n.netlink.AddrAdd(link(d.Index), addr)
 	}
 	if err != nil {
 		tb.Fatalf("add address %s: %v", prefix, err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		routes, err := n.netlink.RouteGet(addr.IP)
+		if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
+			return
+		}
+		if time.Now().After(deadline) {
+			tb.Fatalf("address %s does not get local: %v, %v", prefix, routes, err)
+		}
 	}
 }
 
 // Route adds a route; a zero via is a route on the link.
 func (n *Node) Route(tb testing.TB, ifindex int, dst netip.Prefix, via netip.Addr) {
 	tb.Helper()
-	mask := net.CIDRMask(dst.Bits(), dst.Addr().BitLen())
-	r := &netlink.Route{LinkIndex: ifindex, Dst: &net.IPNet{IP: dst.Addr().AsSlice(), Mask: mask}}
-	if via.IsValid() {
+	r := &netlink.Route{LinkIndex: ifindex, Dst: ipNet(dst)}
+	switch {
+	case !via.IsValid():
+	case via.Is4() == dst.Addr().Is4():
 		r.Gw = via.AsSlice()
+	default:
+		r.Via = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: via.AsSlice()}
 	}
 	if err := n.netlink.RouteAdd(r); err != nil {
 		tb.Fatalf("add route to %s: %v", dst, err)
+	}
+}
+
+// Unreachable adds a route that leads nowhere.
+func (n *Node) Unreachable(tb testing.TB, dst netip.Prefix) {
+	tb.Helper()
+	if err := n.netlink.RouteAdd(&netlink.Route{Dst: ipNet(dst), Type: unix.RTN_UNREACHABLE}); err != nil {
+		tb.Fatalf("add unreachable route to %s: %v", dst, err)
+	}
+}
+
+// MTU changes a device's MTU.
+func (n *Node) MTU(tb testing.TB, d Device, mtu int) {
+	tb.Helper()
+	if err := n.netlink.LinkSetMTU(link(d.Index), mtu); err != nil {
+		tb.Fatalf("set mtu of %s: %v", d.Name, err)
+	}
+}
+
+// link is enough of a link for netlink to find it.
+func link(ifindex int) netlink.Link {
+	return &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+// Unaddress takes an address away.
+func (n *Node) Unaddress(tb testing.TB, d Device, a netip.Addr) {
+	tb.Helper()
+	list, err := n.netlink.AddrList(link(d.Index), netlink.FAMILY_ALL)
+	for _, addr := range list {
+		if err == nil && addr.IP.String() == a.String() {
+			err = n.netlink.AddrDel(link(d.Index), &addr)
+		}
+	}
+	if err != nil {
+		tb.Fatalf("take address %s from %s: %v", a, d.Name, err)
 	}
 }

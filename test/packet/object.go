@@ -18,8 +18,7 @@ import (
 type Object struct {
 	Programs map[string]*ebpf.Program
 	Maps     bpf.DatapathMaps
-	probe    *probe
-	entry    *entry
+	watcher  *watcher
 }
 
 // Load loads the object and what watches it. change, if not nil, may alter the
@@ -42,17 +41,13 @@ func Load(change func(*ebpf.CollectionSpec)) (*Object, error) {
 	if err := coll.Assign(&o.Maps); err != nil {
 		return nil, fmt.Errorf("find maps: %w", err)
 	}
-	if o.entry, err = newEntry(); err != nil {
-		return nil, err
-	}
-	o.probe, err = newProbe(o.entry.prog, coll.Programs)
+	o.watcher, err = newWatcher()
 	return o, err
 }
 
 // Close unloads the object.
 func (o *Object) Close() {
-	o.probe.close()
-	o.entry.close()
+	o.watcher.close()
 	o.Maps.Close()
 	for _, p := range o.Programs {
 		p.Close()
@@ -62,10 +57,21 @@ func (o *Object) Close() {
 // Clear empties every map but the configuration.
 func (o *Object) Clear(tb testing.TB) {
 	tb.Helper()
-	m := &o.Maps
-	for _, t := range []*ebpf.Map{m.Pods, m.Ifaces, m.Hostports, m.Limits, m.Flows, m.Halfopen, m.Fragments, m.Counters} {
-		if err := clearMap(t); err != nil {
-			tb.Fatalf("clear %v: %v", t, err)
+	o.ClearFlows(tb)
+	clearMaps(tb, o.Maps.Pods, o.Maps.Ifaces, o.Maps.Hostports, o.Maps.Limits, o.Maps.Counters)
+}
+
+// ClearFlows empties what the programs remember of packets.
+func (o *Object) ClearFlows(tb testing.TB) {
+	tb.Helper()
+	clearMaps(tb, o.Maps.Flows, o.Maps.Halfopen, o.Maps.Fragments)
+}
+
+func clearMaps(tb testing.TB, maps ...*ebpf.Map) {
+	tb.Helper()
+	for _, m := range maps {
+		if err := clearMap(m); err != nil {
+			tb.Fatalf("clear %v: %v", m, err)
 		}
 	}
 }

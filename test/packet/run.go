@@ -69,19 +69,27 @@ type In struct {
 	Frame   []byte
 	GSOSize int // bytes of payload a segment; 0: not GSO
 	GSOSegs int
-	Stamp   uint16 // skb->tc_index, which a run cannot be given but by another program
-	Flags   uint32 // of the run
+	// What a run takes from another program alone (see watcher):
+	Stamp  uint16 // skb->tc_index
+	Tagged bool   // the device took off a VLAN tag of number 0
+	Flags  uint32 // of the run
 }
 
 // Out is what became of it.
 type Out struct {
-	Verdict  int32
-	Frame    []byte
-	TcIndex  uint16 // as it leaves
-	PktType  uint8
-	Redirect Target // if the verdict is Redirect
-	Began    uint64 // CLOCK_MONOTONIC_COARSE ns before and after
-	Ended    uint64
+	Verdict int32
+	Frame   []byte
+	Began   uint64 // CLOCK_MONOTONIC_COARSE ns before and after
+	Ended   uint64
+}
+
+func (in In) context() Context {
+	ctx := Context{Ifindex: uint32(in.Device), GsoSize: uint32(in.GSOSize), GsoSegs: uint32(in.GSOSegs), Mark: foreignMark}
+	ctx.Cb[cbStamp], ctx.Cb[4] = uint32(in.Stamp), foreignMark
+	if in.Tagged {
+		ctx.Cb[cbTag] = 1
+	}
+	return ctx
 }
 
 // Run runs a program of the object on a packet.
@@ -97,16 +105,14 @@ func (n *Node) Run(tb testing.TB, in In) Out {
 // TryRun is Run where the kernel may refuse.
 func (n *Node) TryRun(tb testing.TB, in In) (Out, error) {
 	tb.Helper()
-	ctx := Context{Ifindex: uint32(in.Device), GsoSize: uint32(in.GSOSize), GsoSegs: uint32(in.GSOSegs),
-		Mark: foreignMark}
-	ctx.Cb[4] = foreignMark
 	prog := n.Object.Programs[in.Program]
-	if in.Stamp != 0 {
-		if err := n.Object.entry.into(prog); err != nil {
+	if in.Stamp != 0 || in.Tagged {
+		if err := n.Object.watcher.next.Put(uint32(0), prog); err != nil {
 			tb.Fatalf("enter %s: %v", in.Program, err)
 		}
-		ctx.Cb[0], prog = uint32(in.Stamp), n.Object.entry.prog
+		prog = n.Object.watcher.prog
 	}
+	ctx := in.context()
 	var after Context
 	opts := ebpf.RunOptions{Data: in.Frame, DataOut: make([]byte, len(in.Frame)+64), Context: &ctx,
 		ContextOut: &after, Flags: in.Flags}
@@ -125,7 +131,7 @@ func (n *Node) TryRun(tb testing.TB, in In) (Out, error) {
 		tb.Errorf("run %s: mark %#x, cb %#x: somebody else's value was overwritten", in.Program, after.Mark, after.Cb)
 	}
 	out.Frame = opts.DataOut
-	return out, n.Object.probe.read(&out)
+	return out, nil
 }
 
 // Now is the clock of the rows, as coarse as the one the datapath reads.

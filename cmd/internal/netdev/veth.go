@@ -68,6 +68,22 @@ func (h *Handle) LinkNamed(name string) (Link, error) {
 	return toLink(l), nil
 }
 
+// LinksNamed lists the devices whose names are wanted. It looks at every device: not for
+// verbs that have to be fast.
+func (h *Handle) LinksNamed(wanted func(name string) bool) ([]Link, error) {
+	all, err := dump(h.nl.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	var links []Link
+	for _, l := range all {
+		if wanted(l.Attrs().Name) {
+			links = append(links, toLink(l))
+		}
+	}
+	return links, nil
+}
+
 // DeleteLink deletes a device, and with a veth its peer. It is no error that there is
 // none.
 func (h *Handle) DeleteLink(index int) error {

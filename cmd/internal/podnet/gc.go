@@ -12,27 +12,33 @@ import (
 // Attachment is one that a runtime calls valid.
 type Attachment struct{ Container, IfName string }
 
+// Collected is what GC leaves of a network.
+type Collected struct {
+	Left []Attachment
+	// Partial says that there may be attachments that no row tells of: bpffs was lost.
+	Partial bool
+}
+
 // GC takes away what network has and valid does not name, and what of other networks is
 // provably dead. A nil valid, other than an empty one, says nothing: then of this
-// network too only the dead goes. It goes on after an error. The attachments of network
-// that are left are given.
-func GC(d *Deps, network string, valid []Attachment) ([]Attachment, error) {
+// network too only the dead goes. It goes on after an error.
+func GC(d *Deps, network string, valid []Attachment) (Collected, error) {
 	rows, err := maps.Collect(d.Datapath.Maps.Ifaces.All())
 	if err != nil {
-		return nil, err
+		return Collected{Partial: true}, err
 	}
 	keep := map[Attachment]bool{}
 	for _, a := range valid {
 		keep[a] = true
 	}
-	var left []Attachment
+	var c Collected
 	var errs []error
 	for _, row := range rows {
 		a := Attachment{row.Container, row.IfName}
 		named := row.Network == network && valid != nil
 		if named && keep[a] || !named && d.alive(row) {
 			if row.Network == network {
-				left = append(left, a)
+				c.Left = append(c.Left, a)
 			}
 			continue
 		}
@@ -41,7 +47,23 @@ func GC(d *Deps, network string, valid []Attachment) ([]Attachment, error) {
 			errs = append(errs, fmt.Errorf("collect %s: %w", row.Owner, err))
 		}
 	}
-	return left, errors.Join(append(errs, d.sweep())...)
+	errs = append(errs, d.sweep())
+	c.Partial, err = d.strangers()
+	return c, errors.Join(append(errs, err)...)
+}
+
+// strangers says whether there are veths of ours that no row tells of.
+func (d *Deps) strangers() (bool, error) {
+	links, err := d.Node.LinksNamed(IsHostName)
+	if err != nil {
+		return true, err
+	}
+	for _, l := range links {
+		if _, err := d.Datapath.Maps.Ifaces.Get(l.Index); err != nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // sweep deletes rows that no attachment owns. The attachments are read last: an ADD to

@@ -66,7 +66,7 @@ func (d *Deps) dropRoutes(i maps.Iface) error {
 	for _, addr := range i.Addrs {
 		errs = append(errs, d.deletePod(addr, i.Generation))
 	}
-	if len(ports) > 0 {
+	if len(ports) > 0 || d.raised(acceptLocal) {
 		errs = append(errs, d.closeHost())
 	}
 	return errors.Join(errs...)
