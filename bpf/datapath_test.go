@@ -23,29 +23,35 @@ var hooks = map[string]func(*node, packet.Packet) packet.Out{
 	"from_host":   (*node).fromHost,
 }
 
-// The object as it is shipped, its constants untouched, passes the verifier.
+// The object passes the verifier, where it can ask conntrack and where it cannot.
 func TestPrivilegedEveryProgramLoads(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	o, err := packet.Load(nil)
-	if err != nil {
-		t.Fatalf("%+v", err)
-	}
-	defer o.Close()
-	if got, want := slices.Sorted(maps.Keys(o.Programs)), slices.Sorted(maps.Keys(hooks)); !slices.Equal(got, want) {
-		t.Errorf("programs: got %v, want %v", got, want)
-	}
-	for name, prog := range o.Programs {
-		info, err := prog.Info()
+	for _, conntrack := range []uint8{0, 1} {
+		o, err := packet.Load(func(spec *ebpf.CollectionSpec) {
+			if conntrack == 0 {
+				_ = spec.Variables[bpf.DatapathVarHaveConntrack].Set(conntrack)
+			}
+		})
 		if err != nil {
-			t.Fatal(err)
+			t.Fatalf("%+v", err)
 		}
-		if prog.Type() != ebpf.SchedCLS {
-			t.Errorf("%s: type %s", name, prog.Type())
+		defer o.Close()
+		if got, want := slices.Sorted(maps.Keys(o.Programs)), slices.Sorted(maps.Keys(hooks)); !slices.Equal(got, want) {
+			t.Errorf("programs: got %v, want %v", got, want)
 		}
-		if n, ok := info.VerifiedInstructions(); ok {
-			t.Logf("%s: %d verified instructions", name, n)
+		for name, prog := range o.Programs {
+			info, err := prog.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if prog.Type() != ebpf.SchedCLS {
+				t.Errorf("%s: type %s", name, prog.Type())
+			}
+			if n, ok := info.VerifiedInstructions(); ok {
+				t.Logf("%s: %d verified instructions (conntrack %d)", name, n, conntrack)
+			}
 		}
 	}
 }

@@ -164,6 +164,29 @@ func TestPrivilegedRefresh(t *testing.T) {
 	})
 }
 
+// F3: one of the two rows was evicted. When the client speaks, the flow goes on.
+func TestPrivilegedRowEvicted(t *testing.T) {
+	for _, o := range []opener{openers[1], openers[2]} {
+		for _, evicted := range []string{"request", "reply"} {
+			t.Run(o.name+" "+evicted, func(t *testing.T) {
+				eachFamily(t, func(n *node, f family) {
+					fl := n.hostportFlow(f, o.Transport)
+					n.put(n.maps.Flows, fl, 2*time.Second)
+					request, reply := fl.keys()
+					key := map[string]bpf.DatapathTuple{"request": request, "reply": reply}[evicted]
+					if err := n.maps.Flows.Delete(key); err != nil {
+						n.Fatal(err)
+					}
+					n.there(fl, fl.in)
+					n.andBack(fl, fl.out.Reverse())
+					n.there(fl, fl.in)
+					n.notDropped()
+				})
+			})
+		}
+	}
+}
+
 // Closing: by a FIN from either side, in either order, or by a reset from either.
 func TestPrivilegedClose(t *testing.T) {
 	for name, c := range map[string]struct {

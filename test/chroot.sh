@@ -30,6 +30,11 @@ base() { # built aside and renamed, so that a broken one is never taken
   mv "$CHROOT.new" "$CHROOT"
 }
 
+present() { # the tree's files as they are now, committed or not
+  local f
+  git ls-files -co --exclude-standard | while read -r f; do [ ! -e "$f" ] || echo "$f"; done
+}
+
 # stage runs in a mount namespace of its own.
 stage() {
   local root=$1 env; shift
@@ -46,7 +51,7 @@ stage() {
   env=$(go env GOENV)
   [ ! -f "$env" ] || cp "$env" root/.config/go/env
   git clone -q --no-checkout "$repo" root/culvert
-  (cd "$repo" && git ls-files -co --exclude-standard -z | xargs -0 ls -d 2>/dev/null | tar -c -T - ) | tar -x -C root/culvert
+  (cd "$repo" && present | tar -c -T -) | tar -x -C root/culvert
   exec env -i HOME=/root TERM="${TERM:-dumb}" PATH=/usr/local/go/bin:/usr/sbin:/usr/bin:/sbin:/bin \
     GOPROXY="$(go env GOPROXY)" ${CI:+CI="$CI"} \
     chroot . /bin/sh -c 'cd /root/culvert && exec "$@"' sh "$@"

@@ -139,16 +139,19 @@ hostport() {
   http "a sees $b6" b "[$node6]:8080"
 }
 
-measure() { # DIRECTION LIMIT [-R]: TCP goodput after the first second, which the burst may serve
-  local got
-  printf '   outside# iperf3 -C cubic -c %s -O 1 -t 3 %s\n' "$b4" "${3:-}"
-  within outside iperf3 -J --connect-timeout 3000 -C cubic -c "$b4" -O 1 -t 3 "${@:3}" >"$state/iperf" ||
-    fail "iperf3: $(jq -r '.error // "no result"' "$state/iperf")"
-  got=$(jq '.end.sum_received.bits_per_second | round' "$state/iperf")
-  awk -v what="$1" -v limit="$2" -v got="$got" 'BEGIN {
-    printf "   %s: limit %.1f Mbit/s, TCP goodput %.2f Mbit/s, ratio %.3f\n", what, limit / 1e6, got / 1e6, got / limit
-    exit !(got < 1.02 * limit && got > 0.8 * limit)
-  }' || fail "the $1 limit does not hold"
+# One TCP stream after the first second, which the burst may serve. Its headers are in the limit too, so
+# 0.957 of it is all that can be had. A busy machine gets three tries.
+measure() { # DIRECTION LIMIT [-R]
+  for _ in 1 2 3; do
+    printf '   outside# iperf3 -C cubic -c %s -O 1 -t 3 %s\n' "$b4" "${3:-}"
+    within outside iperf3 -J --connect-timeout 3000 -C cubic -c "$b4" -O 1 -t 3 "${@:3}" >"$state/iperf" ||
+      fail "iperf3: $(jq -r '.error // "no result"' "$state/iperf")"
+    jq -r '.end.sum_received.bits_per_second' "$state/iperf" | awk -v what="$1" -v limit="$2" '{
+      printf "   %s: limit %.1f Mbit/s, TCP goodput %.2f Mbit/s, ratio %.3f\n", what, limit / 1e6, $1 / 1e6, $1 / limit
+      exit !($1 < 1.02 * limit && $1 > 0.85 * limit)
+    }' && return
+  done
+  fail "the $1 limit does not hold"
 }
 
 views() {

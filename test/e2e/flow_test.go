@@ -16,7 +16,8 @@ import (
 //	a         asks again on flow a
 //	a?        asks, the server holds the answer back
 //	a!        the server answers what it held, the client must get it
-//	a~        the server answers; the client gets it, or one end is reset: no hang
+//	a~        asks, or has the server answer what it held; the client gets its
+//	          answer, or one end is reset: no hang
 //	-a        closes flow a
 //	evict     deletes every row of this client port from flows and halfopen
 //
@@ -83,8 +84,8 @@ var flowCases = []struct {
 	{"DirectFromOutsideLateAnswer", "outside", "a=pod-local a? evict a! a", nil},
 	{"HostPortServerFirst", "outside", "a=hostport a? evict a~", tcp},
 	{"HostPortFromPodServerFirst", "pod", "a=hostport a? evict a~", tcp},
-	{"EvictedBesideDirect", "pod", "a=svc-local b=pod-local evict a b a", nil},
-	{"EvictedBesideNodePort", "outside", "a=np-policy b=hostport evict a b a", nil},
+	{"EvictedBesideDirect", "pod", "a=svc-local b=pod-local evict a b~ a", nil},
+	{"EvictedBesideNodePort", "outside", "a=np-policy b=hostport evict a b~ a", nil},
 }
 
 var (

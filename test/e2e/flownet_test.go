@@ -125,7 +125,7 @@ func (r *runner) step(word string) bool {
 	case strings.HasSuffix(word, "!"):
 		err = r.release(word[:len(word)-1])
 	case strings.HasSuffix(word, "~"):
-		err = r.releaseOrReset(word[:len(word)-1])
+		err = r.answerOrReset(word[:len(word)-1])
 	default:
 		err = r.ask(word)
 	}
@@ -201,16 +201,22 @@ func (r *runner) release(name string) error {
 	return r.judge(name, reply, err)
 }
 
-// releaseOrReset: the server's packet may meet no row; then one end has to be
-// reset, so that neither waits for ever.
-func (r *runner) releaseOrReset(name string) error {
-	srv := r.to[name].server
-	if err := srv.Release(r.key(name)); err != nil {
+// answerOrReset: the packet may meet no row, or not the one it had; then one end
+// has to be reset, so that neither waits for ever.
+func (r *runner) answerOrReset(name string) error {
+	srv, req := r.to[name].server, r.held[name]
+	var err error
+	if req != nil {
+		err = srv.Release(r.key(name))
+	} else {
+		req, err = r.open[name].Send("")
+	}
+	if err != nil {
 		return err
 	}
 	answer := make(chan error, 1)
 	go func() {
-		reply, err := r.open[name].Await(r.held[name])
+		reply, err := r.open[name].Await(req)
 		if !errors.Is(err, syscall.ECONNRESET) {
 			err = r.judge(name, reply, err)
 		}

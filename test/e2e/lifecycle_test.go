@@ -89,36 +89,48 @@ func TestPrivilegedL3Del(t *testing.T) {
 	}
 }
 
-// L5: two interfaces of one container are independent.
+// L5: two interfaces of one container are independent, whichever goes first.
 func TestPrivilegedL5TwoInterfaces(t *testing.T) {
 	t.Parallel()
 	c := wire(t, netns.Layout{})
-	node, outside := c.Nodes[0], c.Outside()
-	ns := netns.New(t, "two")
-	ns.Serve(t, 80)
-	add := func(ifname string, port int) *netns.Pod {
-		return node.Add(t, netns.PodSpec{Name: "two", NS: ns, IfName: ifname, Ports: netns.Both(port, 80)})
-	}
-	eth0, eth1 := add("eth0", 8080), add("eth1", 8081)
-	up := node.Uplinks[0]
-	each(t, []string{"tcp", "udp"}, func(t *testing.T, proto string, v int) {
-		for _, p := range []*netns.Pod{eth0, eth1} {
-			ask(t, outside.NS, call(proto, p.Addr(v), 80), want{server: "two"})
-		}
-		ask(t, outside.NS, call(proto, up.Addr(v), 8080), want{server: "two"})
-		ask(t, outside.NS, call(proto, up.Addr(v), 8081), want{server: "two"})
-	})
-	eth1.Del(t)
-	if _, ok := devices(t, ns)["eth0"]; !ok {
-		t.Error("DEL of eth1 took eth0")
-	}
-	each(t, []string{"tcp", "udp"}, func(t *testing.T, proto string, v int) {
-		ask(t, outside.NS, call(proto, eth0.Addr(v), 80), want{server: "two"})
-		ask(t, outside.NS, call(proto, up.Addr(v), 8080), want{server: "two"})
-		refuse(t, outside.NS, call(proto, up.Addr(v), 8081))
-	})
-	if err := eth0.Check(); err != nil {
-		t.Errorf("CHECK of eth0: %v", err)
+	node := c.Nodes[0]
+	for _, goes := range []string{"eth0", "eth1"} {
+		t.Run(goes+"Goes", func(t *testing.T) {
+			ns := netns.New(t, "two")
+			ns.Serve(t, 80)
+			var gone, stays *netns.Pod
+			for i, ifname := range []string{"eth0", "eth1"} {
+				p := node.Add(t, netns.PodSpec{Name: "two", NS: ns, IfName: ifname, Ports: netns.Both(8080+i, 80)})
+				if ifname == goes {
+					gone = p
+				} else {
+					stays = p
+				}
+			}
+			port := map[*netns.Pod]uint16{gone: 8081, stays: 8080}
+			if goes == "eth0" {
+				port = map[*netns.Pod]uint16{gone: 8080, stays: 8081}
+			}
+			reach := func(t *testing.T, p *netns.Pod, proto string, v int) {
+				ask(t, c.Outside().NS, call(proto, p.Addr(v), 80), want{server: "two"})
+				ask(t, c.Outside().NS, call(proto, node.Uplinks[0].Addr(v), port[p]), want{server: "two"})
+			}
+			each(t, small, func(t *testing.T, proto string, v int) {
+				reach(t, gone, proto, v)
+				reach(t, stays, proto, v)
+			})
+			gone.Del(t)
+			if _, ok := devices(t, ns)[stays.IfName]; !ok {
+				t.Fatalf("DEL of %s took %s", gone.IfName, stays.IfName)
+			}
+			each(t, small, func(t *testing.T, proto string, v int) {
+				reach(t, stays, proto, v)
+				refuse(t, c.Outside().NS, call(proto, node.Uplinks[0].Addr(v), port[gone]))
+			})
+			if err := stays.Check(); err != nil {
+				t.Errorf("CHECK of %s: %v", stays.IfName, err)
+			}
+		})
 	}
 }
 

@@ -85,6 +85,37 @@ func TestPrivilegedN6Flush(t *testing.T) {
 	<-done
 }
 
+// N5: whatever rp_filter says, also later, and with a FORWARD policy of drop, the
+// paths that never pass the stack go on.
+func TestPrivilegedN5Strict(t *testing.T) {
+	t.Parallel()
+	c := wire(t, netns.Layout{})
+	node, outside := c.Nodes[0], c.Outside()
+	a, _ := serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80)})
+	b, _ := serve(t, node, netns.PodSpec{Name: "b"})
+	node.Serve(t, 80)
+	for _, filter := range []string{"0", "1", "2"} {
+		t.Run("rp_filter"+filter, func(t *testing.T) {
+			for _, dev := range []string{"all", "up0", "default"} {
+				node.Sysctl(t, "net/ipv4/conf/"+dev+"/rp_filter", filter)
+			}
+			if filter == "1" { // from here on
+				node.MustRun(t, "table inet strict { chain forward { type filter hook forward priority 0; policy drop; }; }", "nft", "-f", "-")
+			}
+			each(t, small, func(t *testing.T, proto string, v int) {
+				up := node.Uplinks[0].Addr(v)
+				ask(t, outside.NS, call(proto, a.Addr(v), 80), want{server: "a"})
+				ask(t, outside.NS, call(proto, up, 8080), want{server: "a"})
+				ask(t, b.NS, call(proto, a.Addr(v), 80), want{server: "a"})
+				ask(t, b.NS, call(proto, up, 8080), want{server: "a"})
+				ask(t, node.NS, call(proto, up, 8080), want{server: "a"})
+				ask(t, node.NS, call(proto, a.Addr(v), 80), want{server: "a"})
+				ask(t, b.NS, call(proto, up, 80), want{server: node.Name})
+			})
+		})
+	}
+}
+
 // N7: no rule exists because of us, and no tool is executed: in a PATH where
 // each tool leaves a mark, none is left.
 func TestPrivilegedN7NoRules(t *testing.T) {

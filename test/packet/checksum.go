@@ -64,20 +64,24 @@ func verify6(ip []byte) error {
 	if end > len(ip) {
 		return fmt.Errorf("verify IPv6 header: length %d, there are %d", end, len(ip))
 	}
-	for at+8 <= end {
+	for at+2 <= end {
+		length := 8
 		switch next {
 		case ProtoHopOpts, ProtoRouting, ProtoDstOpts:
-			next, at = ip[at], at+int(ip[at+1])*8+8
+			length += int(ip[at+1]) * 8
 		case ProtoAH:
-			next, at = ip[at], at+int(ip[at+1])*4+8
+			length += int(ip[at+1]) * 4
 		case ProtoFragment:
 			if binary.BigEndian.Uint16(ip[at+2:])&0xfff9 != 0 {
 				return nil
 			}
-			next, at = ip[at], at+8
 		default:
 			return verifySegment(next, ip[at:end], ip[8:40])
 		}
+		if at+length > end {
+			return fmt.Errorf("verify IPv6 extension header %d: %d bytes, there are %d", next, length, end-at)
+		}
+		next, at = ip[at], at+length
 	}
 	return nil
 }

@@ -30,8 +30,8 @@ func (e Extension) marshal(next uint8) []byte {
 	return b
 }
 
-// chain links the headers and returns them with the number of the first one.
-func chain(exts []Extension, last uint8) ([]byte, uint8) {
+// link6 links the headers and returns them with the number of the first one.
+func link6(exts []Extension, last uint8) ([]byte, uint8) {
 	var b []byte
 	for i := len(exts) - 1; i >= 0; i-- {
 		b = append(exts[i].marshal(last), b...)

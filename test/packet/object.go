@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 
 	"github.com/culvert-cni/culvert/bpf"
 )
@@ -18,17 +19,23 @@ import (
 type Object struct {
 	Programs map[string]*ebpf.Program
 	Maps     bpf.DatapathMaps
-	watcher  *watcher
+	// Conntrack says whether the programs can ask conntrack: the kernel has it.
+	Conntrack bool
+	watcher   *watcher
 }
 
 // Load loads the object and what watches it. change, if not nil, may alter the
 // specification, for a test that needs a small table.
 func Load(change func(*ebpf.CollectionSpec)) (*Object, error) {
-	// As the loader does: without the module the programs cannot ask conntrack.
-	_ = exec.Command("modprobe", "-q", "nf_conntrack").Run()
 	spec, err := bpf.LoadDatapath()
 	if err != nil {
 		return nil, err
+	}
+	conntrack := haveConntrack()
+	if conntrack {
+		if err := spec.Variables[bpf.DatapathVarHaveConntrack].Set(uint8(1)); err != nil {
+			return nil, err
+		}
 	}
 	if change != nil {
 		change(spec)
@@ -37,12 +44,24 @@ func Load(change func(*ebpf.CollectionSpec)) (*Object, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load object: %w", err)
 	}
-	o := &Object{Programs: coll.Programs}
+	o := &Object{Programs: coll.Programs, Conntrack: conntrack}
 	if err := coll.Assign(&o.Maps); err != nil {
 		return nil, fmt.Errorf("find maps: %w", err)
 	}
 	o.watcher, err = newWatcher()
 	return o, err
+}
+
+// haveConntrack loads the module where it is one, as the loader does.
+func haveConntrack() bool {
+	_ = exec.Command("modprobe", "-q", "nf_conntrack").Run()
+	var f *btf.Func
+	cache := btf.NewCache()
+	if spec, err := cache.Kernel(); err == nil && spec.TypeByName("bpf_skb_ct_lookup", &f) == nil {
+		return true
+	}
+	spec, err := cache.Module("nf_conntrack")
+	return err == nil && spec.TypeByName("bpf_skb_ct_lookup", &f) == nil
 }
 
 // Close unloads the object.

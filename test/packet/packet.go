@@ -29,6 +29,7 @@ type Packet struct {
 	TTL            uint8       // hop limit; 0 stands for 64
 	Options        []byte      // IPv4: a multiple of 4 bytes, at most 40
 	Extensions     []Extension // IPv6: before the fragment header, if there is one
+	Inner          []Extension // IPv6: after it, part of what is cut into fragments
 	Transport      Transport
 	Payload        []byte
 }
@@ -117,7 +118,11 @@ func (p Packet) segment() []byte {
 	if at >= 0 {
 		binary.BigEndian.PutUint16(seg[at:], p.Transport.seal(checksum(seg, p.pseudo(len(seg)))))
 	}
-	return seg
+	if p.IPv4() {
+		return seg
+	}
+	inner, _ := link6(p.Inner, p.Transport.Protocol(false))
+	return append(inner, seg...)
 }
 
 // pseudo is the sum of the pseudo-header, which ICMP over IPv4 does without.
@@ -161,7 +166,8 @@ func (p Packet) header6(length int, f fragmentHeader) []byte {
 	if f.present {
 		exts = append(append([]Extension{}, exts...), f.extension())
 	}
-	linked, first := chain(exts, p.Transport.Protocol(false))
+	_, first := link6(p.Inner, p.Transport.Protocol(false))
+	linked, first := link6(exts, first)
 	h := make([]byte, 40, 40+len(linked))
 	h[0] = 0x60
 	binary.BigEndian.PutUint16(h[4:], uint16(len(linked)+length))

@@ -16,6 +16,9 @@ import (
 // without translation.
 func (n *Node) Conntrack(tb testing.TB, p Packet) {
 	tb.Helper()
+	if !n.Object.Conntrack {
+		tb.Skip("this kernel has no conntrack for programs to ask")
+	}
 	src, dst := p.Transport.Ports()
 	proto := p.Transport.Protocol(p.IPv4())
 	there := netlink.IPTuple{SrcIP: p.Src.AsSlice(), DstIP: p.Dst.AsSlice(), SrcPort: src, DstPort: dst, Protocol: proto}

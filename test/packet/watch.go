@@ -102,7 +102,8 @@ func (w *watcher) instructions() asm.Instructions {
 		asm.LoadMem(asm.R2, asm.R6, cb(cbRuns), asm.Word),
 		asm.JNE.Imm(asm.R2, 0, "look"),
 
-		asm.StoreImm(asm.R6, cb(cbRuns), 1, asm.Word),
+		asm.Mov.Imm(asm.R2, 1),
+		asm.StoreMem(asm.R6, cb(cbRuns), asm.R2, asm.Word),
 		asm.LoadMem(asm.R2, asm.R6, cb(cbStamp), asm.Word),
 		asm.StoreMem(asm.R6, tcIndex, asm.R2, asm.Word),
 		asm.LoadMem(asm.R2, asm.R6, cb(cbTag), asm.Word),

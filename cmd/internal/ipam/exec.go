@@ -57,7 +57,10 @@ func (p *Plugin) exec(ctx context.Context, verb string) ([]byte, error) {
 		if err = cmd.Run(); !errors.Is(err, unix.ETXTBSY) {
 			break
 		}
-		time.Sleep(time.Second)
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+		}
 	}
 	if err != nil {
 		return nil, p.explain(verb, err, stdout.Bytes(), stderr.Bytes())

@@ -21,7 +21,10 @@ type End struct {
 	Shaper     Shaper // of what the device sends; none if Rate is 0
 	Addrs      []Address
 	Neighbours []Neighbour
-	Routes     []Route
+	// Routes replace those of other devices to their destinations, unless Behind is
+	// set: then they are made by AddRoute, and Routes tells how.
+	Routes []Route
+	Behind bool
 }
 
 // Address is an address of a device. It is usable at once: no duplicate address
@@ -37,8 +40,8 @@ type Neighbour struct {
 	MAC  net.HardwareAddr
 }
 
-// Configure gives a device what e says and sets it up. What is there already is no
-// error. After an error the device is half configured: delete it.
+// Configure gives a device what e says and sets it up. After an error the device is half
+// configured: delete it.
 func (h *Handle) Configure(e End) error {
 	for _, s := range e.Sysctls {
 		if err := s.Set(); err != nil {
@@ -63,8 +66,18 @@ func (h *Handle) Configure(e End) error {
 			return err
 		}
 	}
-	for _, r := range e.Routes {
-		if err := h.ReplaceRoute(e.Index, r); err != nil {
+	return h.setRoutes(e)
+}
+
+func (h *Handle) setRoutes(e End) error {
+	for i, r := range e.Routes {
+		var err error
+		if e.Behind {
+			e.Routes[i], err = h.AddRoute(e.Index, r)
+		} else {
+			err = h.ReplaceRoute(e.Index, r)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -86,7 +99,7 @@ func (h *Handle) addAddress(index int, a Address) error {
 	return nil
 }
 
-// addresses lists the addresses of one device.
+// Addresses lists the addresses of one device.
 func (h *Handle) Addresses(index int) ([]netip.Addr, error) {
 	list, err := dump(func() ([]netlink.Addr, error) {
 		return h.nl.AddrList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, netlink.FAMILY_ALL)

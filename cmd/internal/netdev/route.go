@@ -25,8 +25,49 @@ type Route struct {
 }
 
 // ReplaceRoute puts the route to r.Dst, of r's table and priority, in the place of one
-// that may be there.
+// that may be there, whatever device that leads to.
 func (h *Handle) ReplaceRoute(index int, r Route) error {
+	if err := h.nl.RouteReplace(toNetlink(index, r)); err != nil {
+		return fmt.Errorf("set route to %s: %w", r.Dst, err)
+	}
+	return nil
+}
+
+// addTries bounds how many interfaces of one pod may have a route to one destination.
+const addTries = 64
+
+// AddRoute adds a route behind those that other devices have to its destination: if
+// one of its priority is there, it takes the next lower one (in number: higher), so
+// that each stays when the other's device goes. It gives the route as it was made.
+func (h *Handle) AddRoute(index int, r Route) (Route, error) {
+	route := toNetlink(index, r)
+	for range addTries {
+		err := h.nl.RouteAdd(route)
+		switch {
+		case err == nil:
+			r.Priority = route.Priority
+			return r, nil
+		case errors.Is(err, unix.EINVAL) && r.Dst.Addr().Is6() && route.Flags != 0:
+			// IPv6 will not have a next hop "onlink" that is known behind another
+			// device. It is known behind this one too, so there is no need.
+			route.Flags = 0
+		case errors.Is(err, unix.EEXIST):
+			route.Priority = lower(route.Priority, r.Dst.Addr().Is6())
+		default:
+			return r, fmt.Errorf("set route to %s: %w", r.Dst, err)
+		}
+	}
+	return r, fmt.Errorf("set route to %s: %w", r.Dst, unix.EEXIST)
+}
+
+func lower(priority int, v6 bool) int {
+	if priority == 0 && v6 {
+		priority = 1024 // what the kernel makes of 0
+	}
+	return priority + 1
+}
+
+func toNetlink(index int, r Route) *netlink.Route {
 	route := &netlink.Route{
 		LinkIndex: index,
 		Dst:       ipNet(r.Dst),
@@ -41,10 +82,7 @@ func (h *Handle) ReplaceRoute(index int, r Route) error {
 		route.Gw = r.Gateway.AsSlice()
 		route.Flags = int(netlink.FLAG_ONLINK)
 	}
-	if err := h.nl.RouteReplace(route); err != nil {
-		return fmt.Errorf("set route to %s: %w", r.Dst, err)
-	}
-	return nil
+	return route
 }
 
 // Routes lists the routes of one device, in all tables but local.

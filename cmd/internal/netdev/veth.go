@@ -71,7 +71,9 @@ func (h *Handle) LinkNamed(name string) (Link, error) {
 // LinksNamed lists the devices whose names are wanted. It looks at every device: not for
 // verbs that have to be fast.
 func (h *Handle) LinksNamed(wanted func(name string) bool) ([]Link, error) {
-	all, err := dump(h.nl.LinkList)
+	all, err := dump(func() ([]netlink.Link, error) {
+		return h.nl.LinkList()
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
 	}

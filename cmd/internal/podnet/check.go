@@ -170,7 +170,7 @@ func (c *check) wantedRoutes() []netdev.Route {
 			_ = l.addRoute(r)
 		}
 	}
-	return l.applied
+	return l.routes
 }
 
 func hasRoute(routes []netdev.Route, want netdev.Route) bool {

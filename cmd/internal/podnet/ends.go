@@ -62,7 +62,7 @@ func hostRoute(addr netip.Addr) netdev.Route {
 
 // podEnd is the pod's interface.
 func (s *setup) podEnd() netdev.End {
-	e := netdev.End{Index: s.link.PeerIndex, Name: s.IfName, Shaper: s.fromPod, Routes: s.layout.routes}
+	e := netdev.End{Index: s.link.PeerIndex, Name: s.IfName, Shaper: s.fromPod, Routes: s.layout.routes, Behind: true}
 	for _, addr := range s.layout.list() {
 		e.Addrs = append(e.Addrs, netdev.Address{Prefix: netip.PrefixFrom(addr, addr.BitLen())})
 	}

@@ -28,10 +28,10 @@ const (
 
 // layout is what a pod's interface gets, made of what the IPAM plugin said.
 type layout struct {
-	addrs   []address
-	routes  []netdev.Route // in the order to be set
-	applied []netdev.Route // those of routes that the result tells
-	nexts   []netip.Addr   // every next hop
+	addrs  []address
+	routes []netdev.Route // in the order to be set
+	links  int            // how many of them, from the first on, are to next hops
+	nexts  []netip.Addr   // every next hop
 }
 
 type address struct{ addr, gateway netip.Addr }
@@ -129,34 +129,35 @@ func (l *layout) addDefaults() {
 		isDefault := func(r netdev.Route) bool {
 			return r.Dst.Bits() == 0 && r.Dst.Addr().Is6() == v6 && (r.Table == 0 || r.Table == unix.RT_TABLE_MAIN)
 		}
-		if !gateway.IsValid() || slices.ContainsFunc(l.applied, isDefault) {
+		if !gateway.IsValid() || slices.ContainsFunc(l.routes, isDefault) {
 			continue
 		}
 		dst := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		if v6 {
 			dst = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		}
-		l.applied = append(l.applied, netdev.Route{Dst: dst, Gateway: gateway})
+		l.routes = append(l.routes, netdev.Route{Dst: dst, Gateway: gateway})
 	}
 }
 
 // linkGateways puts a route to each next hop before the others. Ours do not need it, as
 // they are "onlink"; routes that plugins behind us make (sbr) are not.
 func (l *layout) linkGateways() {
-	for _, r := range l.applied {
-		if r.Gateway.IsValid() && !slices.Contains(l.nexts, r.Gateway) {
-			l.nexts = append(l.nexts, r.Gateway)
-		}
-	}
-	for _, next := range l.nexts {
-		if next.IsLinkLocalUnicast() && next.Is6() || !l.has(next.Is6()) || !l.uses(next) {
+	var links []netdev.Route
+	for _, r := range l.routes {
+		next := r.Gateway
+		if !next.IsValid() || slices.ContainsFunc(links, func(r netdev.Route) bool { return r.Dst.Addr() == next }) {
 			continue
 		}
-		l.routes = append(l.routes, netdev.Route{Dst: netip.PrefixFrom(next, next.BitLen()), Scope: unix.RT_SCOPE_LINK})
+		if !slices.Contains(l.nexts, next) {
+			l.nexts = append(l.nexts, next)
+		}
+		if next.Is4() || !next.IsLinkLocalUnicast() {
+			links = append(links, netdev.Route{Dst: netip.PrefixFrom(next, next.BitLen()), Scope: unix.RT_SCOPE_LINK})
+		}
 	}
-	l.routes = append(l.routes, l.applied...)
+	l.links, l.routes = len(links), append(links, l.routes...)
 }
 
-func (l *layout) uses(next netip.Addr) bool {
-	return slices.ContainsFunc(l.applied, func(r netdev.Route) bool { return r.Gateway == next })
-}
+// told are the routes that the result tells.
+func (l *layout) told() []netdev.Route { return l.routes[l.links:] }

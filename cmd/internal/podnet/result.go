@@ -30,7 +30,7 @@ func (s *setup) result() *current.Result {
 			Gateway:   a.gateway.AsSlice(),
 		})
 	}
-	for _, route := range s.layout.applied {
+	for _, route := range s.layout.told() {
 		r.Routes = append(r.Routes, toResult(route))
 	}
 	return r

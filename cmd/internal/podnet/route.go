@@ -47,7 +47,7 @@ func (l *layout) addRoute(r *types.Route) error {
 	if route.Gateway.IsValid() && route.Gateway.Is6() != v6 {
 		return fmt.Errorf("use IPAM result: gateway %s of route to %s is of another family", route.Gateway, route.Dst)
 	}
-	l.applied = append(l.applied, route)
+	l.routes = append(l.routes, route)
 	return nil
 }
 

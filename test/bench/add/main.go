@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command add measures what ADD, CHECK and DEL cost: culvert beside the chain of the
+// reference plugins (bridge, host-local, portmap, bandwidth), in one run, round by round
+// in turn, each on a throwaway node of its own. A pod gets both families, two hostPorts
+// and both limits. It prints the median of the wall and CPU times, and of the ratios of
+// each round. CPU time is that of the plugins and of all they start.
+//
+//	make build ref && go run ./test/bench/add [-rounds N] [-pods N] [-bin DIR] [-ref DIR]
+//
+// It needs root.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"slices"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+type options struct {
+	rounds, pods int
+	bin, ref     string
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 11, "rounds to measure, after one to warm up")
+	flag.IntVar(&o.pods, "pods", 0, "pods with a hostPort that are on each node before")
+	flag.StringVar(&o.bin, "bin", "bin", "where culvert is")
+	flag.StringVar(&o.ref, "ref", "bin/ref", "where the reference plugins are")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
+	defer stop()
+	if err := run(ctx, o, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "add:", err)
+		os.Exit(1)
+	}
+}
+
+// run makes a node a chain, measures, and takes the nodes away.
+func run(ctx context.Context, o options, out io.Writer) (err error) {
+	var nodes []*node
+	defer func() {
+		for _, n := range nodes {
+			if closeErr := n.close(); err == nil {
+				err = closeErr
+			}
+		}
+	}()
+	for _, c := range chains() {
+		if missing := c.missing(); missing != "" {
+			fmt.Fprintf(out, "%s is left out: no %s\n", c.name, missing)
+			continue
+		}
+		n, err := newNode(c, o)
+		if err != nil {
+			return fmt.Errorf("make node for %s: %w", c.name, err)
+		}
+		nodes = append(nodes, n)
+		for i := range o.pods {
+			if err := n.fill(ctx, i); err != nil {
+				return fmt.Errorf("%s, pod %d: %w", c.name, i, err)
+			}
+		}
+	}
+	for round := range o.rounds + 1 {
+		for _, n := range nodes {
+			if err := n.round(ctx, round > 0); err != nil {
+				return fmt.Errorf("%s: %w", n.chain.name, err)
+			}
+		}
+	}
+	fmt.Fprintf(out, "%d rounds, %d pods there before; both families, two hostPorts, both limits\n", o.rounds, o.pods)
+	return report(out, nodes)
+}
+
+// cost is what one verb took.
+type cost struct{ wall, cpu time.Duration }
+
+var verbs = []string{"ADD", "CHECK", "DEL"}
+
+func report(out io.Writer, nodes []*node) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tverb\twall ms\tCPU ms\tculvert's wall x\tculvert's CPU x\t")
+	for _, verb := range verbs {
+		ours := nodes[0].costs[verb]
+		for _, n := range nodes {
+			theirs := n.costs[verb]
+			wall := func(c cost) float64 { return float64(c.wall.Microseconds()) / 1000 }
+			cpu := func(c cost) float64 { return float64(c.cpu.Microseconds()) / 1000 }
+			fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t\n", n.chain.name, verb,
+				median(each(theirs, wall)), median(each(theirs, cpu)), ratio(ours, theirs, wall), ratio(ours, theirs, cpu))
+		}
+	}
+	return w.Flush()
+}
+
+func each(costs []cost, of func(cost) float64) []float64 {
+	var out []float64
+	for _, c := range costs {
+		out = append(out, of(c))
+	}
+	return out
+}
+
+// ratio is the median of the ratios round by round, which what else the machine does
+// touches less than the ratio of medians.
+func ratio(ours, theirs []cost, of func(cost) float64) float64 {
+	var out []float64
+	for i := range min(len(ours), len(theirs)) {
+		if d := of(theirs[i]); d > 0 {
+			out = append(out, of(ours[i])/d)
+		}
+	}
+	return median(out)
+}
+
+func median(v []float64) float64 {
+	if len(v) == 0 {
+		return 0
+	}
+	v = slices.Sorted(slices.Values(v))
+	return v[len(v)/2]
+}
