@@ -215,16 +215,6 @@ func TestPrivilegedHostportOtherHost(t *testing.T) {
 	})
 }
 
-// A subnet's broadcast address reads local in the FIB, and is nobody's hostPort.
-func TestPrivilegedHostportDirectedBroadcast(t *testing.T) {
-	n := newNode(t)
-	n.hostport(anyAddr, 80, packet.ProtoUDP, 8080)
-	p := between(v4.b, ip("192.0.2.255"), udp)
-	n.passed(n.fromPod(n.b, p), p)
-	p = between(v4.client, ip("192.0.2.255"), udp)
-	n.passed(n.fromUplink(p), p)
-}
-
 // A guard: the answer to what the stack sent from a hostPort's number is the stack's.
 func TestPrivilegedHostportNumberOfHost(t *testing.T) {
 	eachFamily(t, func(n *node, f family) {

@@ -79,8 +79,8 @@ static __always_inline int deliver_to_host(struct __sk_buff *skb)
 /* Do what the row says; `to` is the pod it leads to, if any. Whatever the stack must answer (too big, TTL at its end) it
  * gets as it came, so nothing is written before that is known.
  */
-static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct flow *f, bool half, struct pod *to,
-				 enum hook hook)
+static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct flow *f, bool half,
+				 struct pod *to, enum hook hook)
 {
 	bool hop = hook != HOOK_FROM_HOST && (f->action == FLOW_TO_POD || f->action == FLOW_TO_WIRE);
 	struct next_hop next;

@@ -66,7 +66,8 @@ static __always_inline void csum_addresses(struct __sk_buff *skb, const struct p
 		bpf_csum_update(skb, diff);
 }
 
-static __always_inline int write_ports(struct __sk_buff *skb, const struct pkt *p, const struct flow *f, __u64 flags)
+static __always_inline int write_ports(struct __sk_buff *skb, const struct pkt *p, const struct flow *f,
+				       __u64 flags)
 {
 	__u32 off = p->l4 + l4_csum_offset(p);
 	__be16 *port;

@@ -46,19 +46,19 @@ enum fragment_kind : __u8 { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
 
 struct pkt {
 	struct tuple tuple;
-	__u64 now;	  /* CLOCK_MONOTONIC_COARSE ns */
+	__u64 now; /* CLOCK_MONOTONIC_COARSE ns */
 	__u32 tcp_seq;
 	__u32 tcp_ack;
 	__u32 fragment_id;
-	__u16 l4;	  /* offset of the transport header */
-	__u16 headers;	  /* bytes of network and transport header */
-	__u16 hint;	  /* client port that the last connection of this tuple had */
+	__u16 l4;      /* offset of the transport header */
+	__u16 headers; /* bytes of network and transport header */
+	__u16 hint;    /* client port that the last connection of this tuple had */
 	enum fragment_kind fragment;
-	__u8 version;	  /* 4 or 6 */
+	__u8 version; /* 4 or 6 */
 	__u8 ttl;
 	__u8 tcp_flags;
 	__u8 icmp_type;
-	__u8 rowless;	  /* never a flow of its own: ICMP but echo, cut-off headers */
+	__u8 rowless; /* never a flow of its own: ICMP but echo, cut-off headers */
 };
 
 /* The bound check must be seen to be about the very pointer that is used: the compiler

@@ -45,7 +45,7 @@ struct pod {
 	__u64 generation; /* of the attachment; a flow row of another one is dead */
 	__u32 ifindex;	  /* host side of the veth */
 	enum pod_flag flags;
-	__u32 netns;	  /* inode: interfaces of one container share it */
+	__u32 netns; /* inode: interfaces of one container share it */
 	__u32 mtu;
 	__u8 mac[6];	  /* the pod's interface */
 	__u8 host_mac[6]; /* the host side */
@@ -64,7 +64,7 @@ struct iface {
 	__u64 netns; /* inode of the container's network namespace */
 	char network[64];
 	char container[128];
-	char ifname[16];     /* in the container */
+	char ifname[16]; /* in the container */
 	char host_ifname[16];
 	char netns_path[128];
 	struct addr addrs[IFACE_ADDRS]; /* unused: all zero */
@@ -146,7 +146,7 @@ struct flow {
 	__u64 dst_generation; /* of the pod that receives */
 	__u64 seen_ns;	      /* written at most once a second */
 	enum flow_state state;
-	__u32 tcp_seq;	      /* reply's last sequence number while half open */
+	__u32 tcp_seq; /* reply's last sequence number while half open */
 };
 
 /* fragments: later fragments of a datagram -> the tuple of its first one */
@@ -173,12 +173,12 @@ enum hook : __u16 {
 };
 
 enum drop_reason : __u16 {
-	DROP_SOURCE = 1,	 /* source address is not the pod's */
-	DROP_LOOPBACK = 2,	 /* 127/8 or ::1 from a pod or the wire */
-	DROP_EGRESS_LIMIT = 3,	 /* over the pod's egress rate, its shaper gone */
+	DROP_SOURCE = 1,	  /* source address is not the pod's */
+	DROP_LOOPBACK = 2,	  /* 127/8 or ::1 from a pod or the wire */
+	DROP_EGRESS_LIMIT = 3,	  /* over the pod's egress rate, its shaper gone */
 	DROP_PORTS_EXHAUSTED = 4, /* every port tried for the reply tuple is taken */
-	DROP_TOO_BIG = 5,	 /* the host's datagram to a hostPort exceeds the pod's MTU */
-	DROP_NO_ROOM = 6,	 /* a row could not be written */
+	DROP_TOO_BIG = 5,	  /* the host's datagram to a hostPort exceeds the pod's MTU */
+	DROP_NO_ROOM = 6,	  /* a row could not be written */
 	DROP_REASON_MAX,
 };
 
@@ -207,4 +207,3 @@ struct node_config {
 	__u32 schema;
 	enum feature features;
 };
-

@@ -16,7 +16,7 @@
 #define unlikely(x) __builtin_expect(!!(x), 0)
 
 /* A step returns a TC verdict (> 0), a negative drop reason, or one of these. */
-#define TO_STACK 0  /* not ours: the stack goes on with it */
+#define TO_STACK 0     /* not ours: the stack goes on with it */
 #define CONTINUE 0x100 /* this step has nothing to say, the next one may */
 
 static __noinline int count_drop(struct __sk_buff *skb, enum hook hook, enum drop_reason reason)

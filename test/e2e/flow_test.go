@@ -19,6 +19,7 @@ import (
 //	a~        asks, or has the server answer what it held; the client gets its
 //	          answer, or one end is reset: no hang
 //	-a        closes flow a
+//	*a        resets flow a, whose tuple the client may use again
 //	evict     deletes every row of this client port from flows and halfopen
 //
 // Every answer must come from the address that was called, by the right server,
@@ -66,6 +67,14 @@ var flowCases = []struct {
 	{"NodePortClosedThenHostPort", "outside", "a=np-policy -a b=hostport -b c=pod-local -c d=np-policy d", nil},
 	{"AllFromOutside", "outside", "a=np-policy b=hostport c=pod-local d=hostport2 e=np-local a b c d e a b c d e", nil},
 	{"DirectAndNodePortRemote", "outside", "a=pod-remote b=np-remote a b a b", nil},
+
+	// One tuple again.
+	{"ServiceAgain", "pod", "a=svc-local *a a=svc-local a", tcp},
+	{"DirectAgain", "pod", "a=pod-local *a a=pod-local a", tcp},
+	{"HostPortAgain", "outside", "a=hostport *a a=hostport a", tcp},
+	{"NodePortAgain", "outside", "a=np-policy *a a=np-policy a", tcp},
+	{"AllAgain", "outside", "a=hostport b=np-policy c=pod-local *a *b *c a=hostport b=np-policy c=pod-local a b c", tcp},
+	{"AllAgainFromPod", "pod", "a=hostport b=svc-local c=pod-local *c *a *b b=svc-local a=hostport c=pod-local a b c", tcp},
 
 	// After an eviction.
 	{"ServiceIdleEvicted", "pod", "a=svc-local evict a a", nil},

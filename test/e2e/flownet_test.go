@@ -120,6 +120,9 @@ func (r *runner) step(word string) bool {
 		err = r.evict()
 	case strings.HasPrefix(word, "-"):
 		r.hangUp(word[1:])
+	case strings.HasPrefix(word, "*"):
+		r.open[word[1:]].Reset()
+		r.hangUp(word[1:])
 	case strings.HasSuffix(word, "?"):
 		err = r.hold(word[:len(word)-1])
 	case strings.HasSuffix(word, "!"):

@@ -46,8 +46,17 @@ func TestPrivilegedH7KeepsPort(t *testing.T) {
 				}
 			}
 			expect("before any pod", node.Name)
+			// Meanwhile a connection to the host's listener is the host's.
+			tcp, err := c.Outside().Open(call("tcp", node.Uplinks[0].V4, 8080))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tcp.Close()
 			a, _ := serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80)})
 			expect("a pod appeared", "a")
+			if r, err := tcp.Ask(); err != nil || r.Server != node.Name {
+				t.Errorf("open connection after a pod appeared: want an answer by %s, got %q (%v)", node.Name, r.Server, err)
+			}
 			a.Del(t)
 			expect("the pod is gone", node.Name)
 			b, _ := serve(t, node, netns.PodSpec{Name: "b", Ports: netns.Both(8080, 80)})

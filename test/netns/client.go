@@ -127,6 +127,15 @@ func (f *Flow) Close() {
 	}
 }
 
+// Reset closes a TCP connection without a farewell, so that its tuple is free at
+// once on the client's side.
+func (f *Flow) Reset() {
+	if f.tcp != nil {
+		_ = f.tcp.SetLinger(0)
+	}
+	f.Close()
+}
+
 // Ask sends a request and waits for its answer.
 func (f *Flow) Ask() (Reply, error) {
 	req, err := f.Send("")
