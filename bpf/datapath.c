@@ -17,6 +17,8 @@ int from_pod(struct __sk_buff *skb)
 	struct pkt p;
 
 	skb->tc_index = 0;
+	if (is_tagged(skb)) /* the stack takes a priority tag off and goes on */
+		return finish(skb, HOOK_FROM_POD, -DROP_SOURCE);
 	if (parse_network(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
 	parse_transport(skb, &p);

@@ -134,7 +134,7 @@ func TestPrivilegedHostportNot(t *testing.T) {
 		"a neighbour's":       {func(f family) netip.Addr { return f.gateway }, nil},
 		"multicast":           {func(f family) netip.Addr { return multicast[f.node.Is4()] }, nil},
 		"limited broadcast":   {func(f family) netip.Addr { return limited[f.node.Is4()] }, nil},
-		"a host address gone": {func(f family) netip.Addr { return f.node2 }, func(n *node, f family, _ *bpf.DatapathHostport) { n.Unaddress(n, n.uplink, f.node2) }},
+		"a host address gone": {func(f family) netip.Addr { return f.node2 }, func(n *node, f family, _ *bpf.DatapathHostport) { n.Unaddress(n, n.uplink, f.onLink(f.node2)) }},
 		"pod of one family": {nil, func(_ *node, f family, row *bpf.DatapathHostport) {
 			if f.node.Is4() {
 				row.Pod4 = bpf.DatapathAddr{}

@@ -60,6 +60,14 @@ var families = []family{
 		ip("2001:db8:f::8"), ip("2001:db8:1::fe"), ip("fe80::1"), ip("::1")},
 }
 
+// onLink is an address of the host as it stands on the uplink.
+func (f family) onLink(a netip.Addr) string {
+	if a.Is4() {
+		return a.String() + "/24"
+	}
+	return a.String() + "/64"
+}
+
 var v4, v6 = families[0], families[1]
 
 func ip(s string) netip.Addr { return netip.MustParseAddr(s) }
@@ -92,12 +100,12 @@ func newNodeOf(t testing.TB, o *packet.Object) *node {
 	n := &node{Node: packet.NewNode(t, o), TB: t, maps: &o.Maps}
 	n.uplink = n.Veth(t, "uplink", 1500)
 	for _, f := range families {
-		bits, all := "/64", netip.IPv6Unspecified()
+		all := netip.IPv6Unspecified()
 		if f.node.Is4() {
-			bits, all = "/24", netip.IPv4Unspecified()
+			all = netip.IPv4Unspecified()
 		}
-		n.Address(t, n.uplink, f.node.String()+bits)
-		n.Address(t, n.uplink, f.node2.String()+bits)
+		n.Address(t, n.uplink, f.onLink(f.node))
+		n.Address(t, n.uplink, f.onLink(f.node2))
 		n.Route(t, n.uplink.Index, netip.PrefixFrom(all, 0), f.gateway)
 	}
 	n.a.Device, n.b.Device = n.Veth(t, "a", podMTU), n.Veth(t, "b", podMTU)

@@ -4,6 +4,7 @@ package bpf_test
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/culvert-cni/culvert/bpf"
@@ -70,12 +71,22 @@ func TestPrivilegedSourceForgedToMapped(t *testing.T) {
 	}
 }
 
-// S1: a priority tag (VLAN 0) is nothing to the stack, so it excuses nothing.
+// S1: a priority tag (VLAN 0), or one on top of another, is nothing to the stack: it
+// takes them off and goes on. So they excuse nothing.
 func TestPrivilegedSourceForgedTagged(t *testing.T) {
 	eachFamily(t, func(n *node, f family) {
-		p := between(f.b, f.client, udp).Link(n.a.MAC, n.a.Peer)
-		out := n.Run(n, packet.In{Program: "from_pod", Device: n.a.Index, Frame: p.Frame(), Tagged: true})
-		n.dropped(out, n.a.Index, fromPodHook, dropSource)
+		once := between(f.b, f.client, udp).Link(n.a.MAC, n.a.Peer).Frame()
+		twice := slices.Insert(slices.Clone(once), 12, 0x81, 0, 0, 0)
+		for _, frame := range [][]byte{once, twice} {
+			n.clear()
+			out := n.Run(n, packet.In{Program: "from_pod", Device: n.a.Index, Frame: frame, Tagged: true})
+			n.verdict(out, packet.Shot)
+			for key, c := range n.Object.Drops(n) {
+				if key.Reason != dropSource || c.Packets != 1 {
+					n.Errorf("counters: %+v: %+v", key, c)
+				}
+			}
+		}
 	})
 }
 

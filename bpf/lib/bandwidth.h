@@ -17,13 +17,13 @@ static __always_inline __u64 wire_bytes(struct __sk_buff *skb, const struct pkt 
 	return skb->len + (__u64)(skb->gso_segs - 1) * (p->headers + ETH_HLEN);
 }
 
-static __noinline int egress_limit(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
+__noinline int egress_limit(struct __sk_buff *skb, struct pkt *p, __u32 ifindex)
 {
 	struct limit_key key = { .ifindex = ifindex, .direction = FROM_POD };
 	struct limit *l = bpf_map_lookup_elem(&limits, &key);
 	__u64 now, clock, start, cost, tolerance;
 
-	if (!l || !l->rate_bits)
+	if (!p || !l || !l->rate_bits)
 		return CONTINUE;
 	now = bpf_ktime_get_ns();
 	cost = wire_bytes(skb, p) * 8 * NSEC_PER_SEC / l->rate_bits;

@@ -15,17 +15,20 @@
 #define CLAIM_HELD 0
 #define CLAIM_DONE 1
 
-/* Is the row someone else's claim? One of the same client calling the same address by
- * the same way is our own former self; one of a former pod or client is nobody's.
+/* Is the row someone else's claim? One of a former pod, or of the pod that had the client's
+ * address before, is nobody's; one of the same client calling the same address by the same way
+ * is our own former self.
  */
 static __always_inline bool claim_held(const struct flow *row, bool half, const struct flow *want,
 				       const struct pkt *p)
 {
-	if (row->src_generation != want->src_generation || row->dst_generation != want->dst_generation ||
-	    flow_expired(row, p, half))
+	bool same_client = addr_equal(&row->dst, &want->dst);
+
+	if (row->src_generation != want->src_generation || flow_expired(row, p, half) ||
+	    (same_client && row->dst_generation != want->dst_generation))
 		return false;
-	return !(row->action == want->action && row->sport == want->sport && row->dport == want->dport &&
-		 addr_equal(&row->src, &want->src) && addr_equal(&row->dst, &want->dst));
+	return !(same_client && row->action == want->action && row->sport == want->sport &&
+		 row->dport == want->dport && addr_equal(&row->src, &want->src));
 }
 
 struct claim {
@@ -161,7 +164,7 @@ static __always_inline int flow_open(struct __sk_buff *skb, struct pkt *p, struc
 	f->seen_ns = p->now;
 	if (claim_reply(skb, p, f, reply_action) != CLAIM_DONE)
 		return has_changeable_port(p) ? -DROP_PORTS_EXHAUSTED : TO_STACK;
-	bpf_map_update_elem(&halfopen, &p->tuple, f, BPF_ANY);
+	flow_begin(&p->tuple, f);
 	return FLOW_OPENED;
 }
 

@@ -12,6 +12,12 @@ static __always_inline __u16 csum_fold(__u32 sum)
 	return ~sum;
 }
 
+/* 32-bit sum -> an equal one of 16 bits and a carry: several can be added up */
+static __always_inline __u32 csum_fold32(__u32 sum)
+{
+	return (sum & 0xffff) + (sum >> 16);
+}
+
 /* What changing `from` and the address behind it into `to` and the one behind it adds
  * to a checksum. The v4-mapped prefixes cancel out.
  */

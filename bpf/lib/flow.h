@@ -74,6 +74,13 @@ static __noinline int flow_forget(struct pkt *p, struct flow *f)
 	return 0;
 }
 
+/* A row begins half open, and alone: a dead one of its tuple in `flows` would be found first. */
+static __always_inline void flow_begin(const struct tuple *key, const struct flow *f)
+{
+	bpf_map_delete_elem(&flows, key);
+	bpf_map_update_elem(&halfopen, key, f, BPF_ANY);
+}
+
 /* Both rows of a half-open flow become lasting ones. Written before they are deleted,
  * so that whoever claims a tuple sees it in one table or the other.
  */
@@ -107,11 +114,13 @@ static __always_inline bool acknowledges(const struct pkt *p, const struct flow 
 /* Has the packet proved that the other side is there? TCP: the client acknowledges what
  * the pod sent. Else: the pod answers.
  */
-static __noinline int flow_proved(struct pkt *p, struct flow *f)
+__noinline int flow_proved(struct pkt *p, struct flow *f)
 {
 	struct tuple peer;
 	struct flow *request;
 
+	if (!p || !f)
+		return 0;
 	if (p->tuple.proto != IPPROTO_TCP)
 		return f->flags & FLOW_REPLY;
 	if (f->flags & FLOW_REPLY) {
@@ -128,12 +137,14 @@ static __noinline int flow_proved(struct pkt *p, struct flow *f)
 }
 
 /* Keep both rows alive: a flow that speaks in one direction only lives in both. */
-static __noinline int flow_refresh(struct pkt *p, struct flow *f)
+__noinline int flow_refresh(struct pkt *p, struct flow *f)
 {
 	struct tuple peer;
 	struct flow *other;
 	bool half;
 
+	if (!p || !f)
+		return 0;
 	f->seen_ns = p->now;
 	flow_peer_key(&peer, f, p->tuple.proto);
 	other = flow_row(&peer, &half);
@@ -142,12 +153,14 @@ static __noinline int flow_refresh(struct pkt *p, struct flow *f)
 	return 0;
 }
 
-static __noinline int flow_close(struct pkt *p, struct flow *f)
+__noinline int flow_close(struct pkt *p, struct flow *f)
 {
 	struct tuple peer;
 	struct flow *other;
 	bool half;
 
+	if (!p || !f)
+		return 0;
 	flow_peer_key(&peer, f, p->tuple.proto);
 	other = flow_row(&peer, &half);
 	f->seen_ns = p->now;

@@ -54,6 +54,9 @@ static __noinline int open_flow(struct __sk_buff *skb, struct pkt *p, __u64 gene
 {
 	struct flow f;
 
+	/* Who says on the wire that he is a pod of this node is not. */
+	if (hook == HOOK_FROM_UPLINK && pod_find(&p->tuple.src))
+		return TO_STACK;
 	flow_request(&f, p, generation);
 	if (hostport_target(skb, p, &f, hook == HOOK_FROM_HOST))
 		hide_caller(p, &f);
@@ -76,8 +79,9 @@ static __always_inline int deliver_to_host(struct __sk_buff *skb)
 	return bpf_redirect(LO_IFINDEX, BPF_F_INGRESS);
 }
 
-/* Do what the row says; `to` is the pod it leads to, if any. Whatever the stack must answer (too big, TTL at its end) it
- * gets as it came, so nothing is written before that is known.
+/* Do what the row says; `to` is the pod it leads to, if any. Whatever the stack must
+ * answer (too big, TTL at its end) it gets as it came, so nothing is written before that
+ * is known.
  */
 static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct flow *f, bool half,
 				 struct pod *to, enum hook hook)
@@ -96,7 +100,7 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 	f = flow_touch(p, f, half);
 	if (!f)
 		return -DROP_NO_ROOM;
-	if (f->flags & FLOW_TRANSLATE ? translate(skb, p, f, hop) : hop && write_network(skb, p, NULL, 0, true))
+	if (f->flags & FLOW_TRANSLATE ? translate(skb, p, f, hop) : hop && take_hop(skb, p))
 		return TO_STACK;
 
 	if (to)

@@ -15,7 +15,10 @@ static __always_inline void fragment_key(struct fragment_key *key, const struct 
 	key->src = p->tuple.src;
 	key->dst = p->tuple.dst;
 	key->id = p->fragment_id;
-	key->proto = p->tuple.proto;
+	/* IPv6 numbers datagrams per pair of addresses, and a later fragment shows the first
+	 * header of what was cut, which need not be the transport's.
+	 */
+	key->proto = p->version == 4 ? p->tuple.proto : IPPROTO_FRAGMENT;
 	key->side = p->tuple.side;
 }
 
@@ -30,15 +33,18 @@ static __noinline int fragment_record(struct pkt *p)
 }
 
 /* Give a later fragment the ports of its first one: 1 if that one was translated. */
-static __noinline int fragment_restore(struct pkt *p)
+__noinline int fragment_restore(struct pkt *p)
 {
 	struct fragment_key key;
 	struct fragment *first;
 
+	if (!p)
+		return 0;
 	fragment_key(&key, p);
 	first = bpf_map_lookup_elem(&fragments, &key);
 	if (!first || p->now - first->seen_ns > FRAGMENT_TIMEOUT_NS)
 		return 0;
+	p->tuple.proto = first->tuple.proto;
 	p->tuple.sport = first->tuple.sport;
 	p->tuple.dport = first->tuple.dport;
 	return 1;

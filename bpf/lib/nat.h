@@ -52,61 +52,94 @@ static __always_inline int l4_csum_offset(const struct pkt *p)
 	return is_icmp(p) ? 2 : -1;
 }
 
-/* The pseudo-header's part of the transport checksum. */
-static __always_inline void csum_addresses(struct __sk_buff *skb, const struct pkt *p, __u32 diff, __u64 flags)
+static __always_inline bool has_checksum(const struct pkt *p)
 {
-	if (p->tuple.proto == IPPROTO_ICMP)
-		return; /* has no pseudo-header */
-	bpf_l4_csum_replace(skb, p->l4 + l4_csum_offset(p), 0, diff, BPF_F_PSEUDO_HDR | flags);
-	/* The helper also takes the change out of skb->csum (CHECKSUM_COMPLETE). With no
-	 * header checksum to balance it, that is wrong for IPv6: put it back (BPF_F_IPV6
-	 * does so from 6.16 on).
-	 */
-	if (p->version == 6)
+	return p->fragment != LATER_FRAGMENT && l4_csum_offset(p) >= 0 && !p->unsummed;
+}
+
+/* A device may have summed up the whole packet (CHECKSUM_COMPLETE). What no checksum
+ * in the packet balances has to go into that sum: IPv6 has none for its header.
+ */
+static __always_inline void note_unbalanced(struct __sk_buff *skb, __u32 diff)
+{
+	if (diff)
 		bpf_csum_update(skb, diff);
 }
 
-static __always_inline int write_ports(struct __sk_buff *skb, const struct pkt *p, const struct flow *f,
-				       __u64 flags)
+static __always_inline __u32 hop_diff(const struct pkt *p, bool hop)
 {
-	__u32 off = p->l4 + l4_csum_offset(p);
-	__be16 *port;
+	return hop && p->version == 6 ? (__u16)~bpf_htons(0x0001) : 0;
+}
 
-	if (is_icmp(p)) { /* the identifier, whichever side it stands for */
-		__u16 old = p->tuple.sport | p->tuple.dport, id = f->sport | f->dport;
+/* The identifier of an echo, or both ports, whichever of them differ. */
+static __always_inline int write_ports(struct __sk_buff *skb, const struct pkt *p, const struct flow *f)
+{
+	__be16 *port = pkt_at(skb, p->l4, 8);
 
-		port = pkt_at(skb, p->l4 + 4, sizeof(*port));
-		if (!port)
-			return -1;
-		*port = bpf_htons(id);
-		bpf_l4_csum_replace(skb, off, bpf_htons(old), bpf_htons(id), 2);
-		return 0;
-	}
-	port = pkt_at(skb, p->l4, 2 * sizeof(*port));
 	if (!port)
 		return -1;
+	if (is_icmp(p)) {
+		port[2] = bpf_htons(f->sport | f->dport);
+		return 0;
+	}
 	port[0] = bpf_htons(f->sport);
 	port[1] = bpf_htons(f->dport);
-	if (f->sport != p->tuple.sport)
-		bpf_l4_csum_replace(skb, off, bpf_htons(p->tuple.sport), bpf_htons(f->sport), 2 | flags);
-	if (f->dport != p->tuple.dport)
-		bpf_l4_csum_replace(skb, off, bpf_htons(p->tuple.dport), bpf_htons(f->dport), 2 | flags);
 	return 0;
 }
 
-/* Make the packet say what f says. A later fragment carries no transport header. */
-static __noinline int translate(struct __sk_buff *skb, struct pkt *p, struct flow *f, int hop)
+/* What changing the ports adds to a checksum. */
+static __always_inline __u32 port_diff(const struct pkt *p, const struct flow *f)
+{
+	return (__u16)~bpf_htons(p->tuple.sport) + bpf_htons(f->sport) + (__u16)~bpf_htons(p->tuple.dport) +
+	       bpf_htons(f->dport);
+}
+
+/* The transport checksum: addresses by way of the pseudo-header, which a packet that
+ * the device is to sum up (CHECKSUM_PARTIAL) has in its checksum field already; ports not.
+ */
+static __always_inline void write_checksum(struct __sk_buff *skb, const struct pkt *p, __u32 addresses,
+					   __u32 ports)
 {
 	__u64 flags = p->tuple.proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
-	__u32 diff = csum_diff_addresses(&p->tuple.src, &f->src);
+	__u32 off = p->l4 + l4_csum_offset(p);
 
-	if (write_network(skb, p, f, diff, hop))
+	if (addresses && p->tuple.proto != IPPROTO_ICMP)
+		bpf_l4_csum_replace(skb, off, 0, addresses, BPF_F_PSEUDO_HDR | flags);
+	if (ports)
+		bpf_l4_csum_replace(skb, off, 0, ports, flags);
+}
+
+/* Make the packet say what f says (global: verified once). A later fragment carries no transport header. */
+__noinline int translate(struct __sk_buff *skb, struct pkt *p, struct flow *f, int hop)
+{
+	__u32 addresses, ports = 0;
+
+	if (!p || !f)
 		return -1;
-	if (p->fragment == LATER_FRAGMENT || l4_csum_offset(p) < 0)
-		return 0;
-	if (diff)
-		csum_addresses(skb, p, diff, flags);
-	if (f->sport != p->tuple.sport || f->dport != p->tuple.dport)
-		return write_ports(skb, p, f, flags);
+	addresses = csum_diff_addresses(&p->tuple.src, &f->src);
+	if (write_network(skb, p, f, addresses, hop))
+		return -1;
+	if (p->fragment != LATER_FRAGMENT && (f->sport != p->tuple.sport || f->dport != p->tuple.dport)) {
+		if (write_ports(skb, p, f))
+			return -1;
+		ports = port_diff(p, f);
+	}
+	/* The helper takes the addresses' part out of skb->csum, as if a header checksum
+	 * balanced them; for IPv6 (BPF_F_IPV6 from 6.16 on) it is put back here.
+	 */
+	if (has_checksum(p)) {
+		write_checksum(skb, p, addresses, ports);
+		ports = 0;
+	}
+	note_unbalanced(skb, ports + hop_diff(p, hop) + (p->version == 6 ? csum_fold32(addresses) : 0));
+	return 0;
+}
+
+/* A hop, and nothing else. */
+static __always_inline int take_hop(struct __sk_buff *skb, const struct pkt *p)
+{
+	if (write_network(skb, p, NULL, 0, true))
+		return -1;
+	note_unbalanced(skb, hop_diff(p, true));
 	return 0;
 }

@@ -58,7 +58,8 @@ struct pkt {
 	__u8 ttl;
 	__u8 tcp_flags;
 	__u8 icmp_type;
-	__u8 rowless; /* never a flow of its own: ICMP but echo, cut-off headers */
+	__u8 unsummed; /* UDP without a checksum */
+	__u8 rowless;  /* never a flow of its own: ICMP but echo, cut-off headers */
 };
 
 /* The bound check must be seen to be about the very pointer that is used: the compiler
@@ -206,10 +207,13 @@ static __always_inline bool skip_extension(struct __sk_buff *skb, struct pkt *p,
 	return p->fragment != LATER_FRAGMENT;
 }
 
-static __noinline int skip_extensions(struct __sk_buff *skb, struct pkt *p)
+__noinline int skip_extensions(struct __sk_buff *skb, struct pkt *p)
 {
-	__u8 next = p->tuple.proto;
+	__u8 next;
 
+	if (!p)
+		return 0;
+	next = p->tuple.proto;
 	for (int i = 0; i < IPV6_EXTENSIONS; i++)
 		if (!skip_extension(skb, p, &next))
 			break;
@@ -225,9 +229,8 @@ static __always_inline int parse_ipv6(struct __sk_buff *skb, struct pkt *p)
 		return TO_STACK;
 	__builtin_memcpy(&p->tuple.src, &ip->saddr, sizeof(struct addr));
 	__builtin_memcpy(&p->tuple.dst, &ip->daddr, sizeof(struct addr));
-	/* A v4-mapped address on the wire would be taken for IPv4. */
-	if (addr_is_v4(&p->tuple.src) || addr_is_v4(&p->tuple.dst))
-		return TO_STACK;
+	/* A v4-mapped address on the wire would be taken for IPv4's. */
+	p->rowless = addr_is_v4(&p->tuple.src) || addr_is_v4(&p->tuple.dst);
 	p->version = 6;
 	p->ttl = ip->hop_limit;
 	p->tuple.proto = ip->nexthdr;
@@ -264,6 +267,7 @@ static __always_inline void parse_udp(struct __sk_buff *skb, struct pkt *p)
 	}
 	p->tuple.sport = bpf_ntohs(udp->source);
 	p->tuple.dport = bpf_ntohs(udp->dest);
+	p->unsummed = !udp->check;
 	p->headers = p->l4 - ETH_HLEN + sizeof(*udp);
 }
 
@@ -317,11 +321,17 @@ static __always_inline bool is_echo_reply(const struct pkt *p)
 	return is_icmp(p) && p->icmp_type == (p->version == 6 ? ICMPV6_ECHO_REPLY : ICMP_ECHOREPLY);
 }
 
+static __always_inline bool is_tagged(struct __sk_buff *skb)
+{
+	return skb->vlan_present || skb->protocol == bpf_htons(ETH_P_8021Q) ||
+	       skb->protocol == bpf_htons(ETH_P_8021AD);
+}
+
 /* Network header. TO_STACK: tagged, neither IPv4 nor IPv6, or not well formed. */
 static __always_inline int parse_network(struct __sk_buff *skb, struct pkt *p)
 {
 	__builtin_memset(p, 0, sizeof(*p));
-	if (skb->vlan_present) /* for a VLAN device above */
+	if (is_tagged(skb)) /* for a VLAN device above */
 		return TO_STACK;
 	p->now = bpf_ktime_get_coarse_ns();
 	if (skb->protocol == bpf_htons(ETH_P_IP))

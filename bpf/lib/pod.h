@@ -42,8 +42,10 @@ static __noinline int same_netns(struct __sk_buff *skb, __u32 netns)
 /* The sending pod, or in *verdict what becomes of a packet that has none. */
 static __always_inline struct pod *pod_of_sender(struct __sk_buff *skb, struct pkt *p, int *verdict)
 {
-	struct pod *pod = pod_find(&p->tuple.src);
+	struct pod *pod = NULL;
 
+	if (p->version == 4 || !addr_is_v4(&p->tuple.src))
+		pod = pod_find(&p->tuple.src);
 	*verdict = -DROP_LOOPBACK;
 	if (unlikely(addr_is_loopback(&p->tuple.dst)))
 		return NULL;

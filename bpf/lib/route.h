@@ -28,11 +28,11 @@ static __always_inline void fib_request(struct __sk_buff *skb, struct bpf_fib_lo
  * route at all, which is why a family without a default route is given an unreachable
  * one (podnet), and of broadcast addresses, so ask for unicast first.
  */
-static __noinline int addr_is_local(struct __sk_buff *skb, struct pkt *p)
+__noinline int addr_is_local(struct __sk_buff *skb, struct pkt *p)
 {
 	struct bpf_fib_lookup fib;
 
-	if (!addr_is_unicast(&p->tuple.dst))
+	if (!p || !addr_is_unicast(&p->tuple.dst))
 		return 0;
 	fib_request(skb, &fib, p, &p->tuple.src, &p->tuple.dst);
 	return bpf_fib_lookup(skb, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
@@ -47,11 +47,13 @@ struct next_hop {
 /* The way out for a packet that will say what f says: CONTINUE, or TO_STACK where the
  * stack must answer or find the way itself.
  */
-static __noinline int route_lookup(struct __sk_buff *skb, struct pkt *p, struct flow *f, struct next_hop *hop)
+__noinline int route_lookup(struct __sk_buff *skb, struct pkt *p, struct flow *f, struct next_hop *hop)
 {
 	struct bpf_fib_lookup fib;
 	long rc;
 
+	if (!p || !f || !hop)
+		return TO_STACK;
 	fib_request(skb, &fib, p, &f->src, &f->dst);
 	fib.tot_len = wire_length(skb, p);
 	rc = bpf_fib_lookup(skb, &fib, sizeof(fib), 0);

@@ -28,7 +28,7 @@ static __noinline int leave_to_stack(struct pkt *p, struct tuple *reply)
 		.seen_ns = p->now,
 	};
 
-	bpf_map_update_elem(&halfopen, reply, &f, BPF_ANY);
+	flow_begin(reply, &f);
 	return TO_STACK;
 }
 
@@ -56,7 +56,7 @@ static __noinline int stack_syn(struct __sk_buff *skb, struct pkt *p)
 	f.flags = FLOW_TRANSLATE;
 	if (claim_reply(skb, p, &f, FLOW_TO_STACK) != CLAIM_DONE)
 		return -DROP_PORTS_EXHAUSTED;
-	bpf_map_update_elem(&halfopen, &p->tuple, &f, BPF_ANY);
+	flow_begin(&p->tuple, &f);
 	return FLOW_OPENED;
 }
 
@@ -68,13 +68,15 @@ static __always_inline int stack_tcp(struct __sk_buff *skb, struct pkt *p)
 
 	p->tuple.side = SIDE_STACK;
 	f = flow_row(&p->tuple, &half);
-	if (likely(!f && !is_syn(p)))
-		return TO_STACK;
+	if (f && (f->dst_generation != generation_of(&p->tuple.dst) || flow_expired(f, p, half)))
+		f = NULL;
 	if (f && is_syn(p) && flow_closed(f)) {
 		flow_forget(p, f);
 		f = NULL;
 	}
 	if (!f) {
+		if (!is_syn(p))
+			return TO_STACK;
 		verdict = stack_syn(skb, p);
 		if (verdict != FLOW_OPENED)
 			return verdict;
@@ -82,8 +84,6 @@ static __always_inline int stack_tcp(struct __sk_buff *skb, struct pkt *p)
 		if (!f)
 			return -DROP_NO_ROOM;
 	}
-	if (f->dst_generation != generation_of(&p->tuple.dst) || flow_expired(f, p, half))
-		return TO_STACK;
 	f = flow_touch(p, f, half);
 	if (f)
 		translate(skb, p, f, false);

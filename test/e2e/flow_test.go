@@ -64,7 +64,7 @@ var flowCases = []struct {
 	{"NodePortThenDirect", "outside", "a=np-policy b=pod-local a b a -b a", nil},
 	{"HostPortThenNodePort", "outside", "a=hostport b=np-policy a b a -b a", nil},
 	{"NodePortThenHostPort", "outside", "a=np-policy b=hostport a b a -b a", nil},
-	{"NodePortClosedThenHostPort", "outside", "a=np-policy -a b=hostport -b c=pod-local -c d=np-policy d", nil},
+	{"NodePortClosedThenHostPort", "outside", "a=np-policy -a b=hostport -b c=pod-local -c d=hostport2 d", nil},
 	{"AllFromOutside", "outside", "a=np-policy b=hostport c=pod-local d=hostport2 e=np-local a b c d e a b c d e", nil},
 	{"DirectAndNodePortRemote", "outside", "a=pod-remote b=np-remote a b a b", nil},
 

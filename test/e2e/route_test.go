@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -127,6 +126,49 @@ func checkDefault(t *testing.T, p *netns.Pod, family int, gw string) {
 	t.Errorf("IPv%d address: want %s/%d, got %s", family, p.Addr(family), bits, out)
 }
 
+// N2: "at once" holds on a busy machine too. While devices come and go elsewhere,
+// the kernel activates a new veth's queue late, and drops what is sent before.
+func TestPrivilegedN2BusyMachine(t *testing.T) {
+	t.Parallel()
+	c := wire(t, netns.Layout{})
+	node := c.Nodes[0]
+	node.Serve(t, 80)
+	churned := churn(t)
+	for i := range 20 {
+		ns := netns.New(t, fmt.Sprintf("p%d", i))
+		ns.Serve(t, 80)
+		p := node.Add(t, netns.PodSpec{Name: ns.Name, NS: ns})
+		v := families[i%2]
+		ask(t, ns, call("udp", node.Uplinks[0].Addr(v), 80), want{server: node.Name})
+		ask(t, node.NS, call("udp", p.Addr(v), 80), want{server: ns.Name})
+		p.Del(t)
+	}
+	if n := churned(); n == 0 {
+		t.Error("no namespace came and went meanwhile")
+	}
+}
+
+// churn makes namespaces with devices and lets them go until its result is
+// called, which says how many it were.
+func churn(t *testing.T) func() int {
+	stop, count := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			select {
+			case <-stop:
+				count <- n
+				return
+			default:
+			}
+			ns := netns.New(t, "churn")
+			_, _ = ns.Run("", "ip", "link", "add", "a", "up", "type", "veth", "peer", "name", "b", "up")
+			ns.Close()
+		}
+	}()
+	return func() int { close(stop); return <-count }
+}
+
 // N2: what the IPAM says of its routes is applied.
 func TestPrivilegedN2Routes(t *testing.T) {
 	t.Parallel()
@@ -196,6 +238,6 @@ func advertised(t *testing.T, n *netns.Node, p *netns.Peer, lifetime time.Durati
 		if (d != nil) == there {
 			return nil
 		}
-		return errors.New(fmt.Sprintf("route by RA with lifetime %v: want it there %v, got %+v", lifetime, there, d))
+		return fmt.Errorf("route by RA with lifetime %v: want it there %v, got %+v", lifetime, there, d)
 	})
 }

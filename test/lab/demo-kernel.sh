@@ -8,7 +8,6 @@ set -euo pipefail
 here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 "$root/test/install-deps.sh" base vm
 make -s -C "$root" build ref
-(cd "$root" && CGO_ENABLED=0 go build -o bin/ref/ ./test/demo/who)
 cd "$root"
 export CULVERT_DEMO_PREPARED=1 VM_PASS="CULVERT_DEMO_PREPARED ${VM_PASS:-}" VM_TIMEOUT=${VM_TIMEOUT:-900} VM_MEM=${VM_MEM:-2048}
 # The tree is the guest's to read: its writes below VM_SHARE alone would reach the host.

@@ -9,10 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Call says how to ask a Server: "tcp" or "udp", from where (the zero AddrPort
@@ -98,17 +95,6 @@ func (f *Flow) open() error {
 	return nil
 }
 
-// shareable lets several connections have one source port.
-func shareable(_, _ string, c syscall.RawConn) error {
-	var err error
-	if e := c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	}); e != nil {
-		return e
-	}
-	return err
-}
-
 // Toward is a UDP flow from the same socket to another address.
 func (f *Flow) Toward(to netip.AddrPort) *Flow {
 	g := *f
@@ -116,11 +102,14 @@ func (f *Flow) Toward(to netip.AddrPort) *Flow {
 	return &g
 }
 
-// Close closes the connection or the socket. A nil Flow is closed.
+// Close closes the connection or the socket. A nil Flow is closed. A process that
+// is being started beside may hold the descriptor a little longer, so the farewell
+// is said first.
 func (f *Flow) Close() {
 	switch {
 	case f == nil:
 	case f.tcp != nil:
+		_ = f.tcp.CloseWrite()
 		_ = f.tcp.Close()
 	case f.udp != nil:
 		_ = f.udp.Close()
@@ -131,7 +120,7 @@ func (f *Flow) Close() {
 // once on the client's side.
 func (f *Flow) Reset() {
 	if f.tcp != nil {
-		_ = f.tcp.SetLinger(0)
+		_ = control(f.tcp, disconnect)
 	}
 	f.Close()
 }

@@ -14,8 +14,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // Server answers on one port of a namespace, TCP and UDP, both families, with
@@ -226,46 +224,4 @@ func readFrame(r io.Reader) ([]byte, error) {
 	body := make([]byte, min(binary.BigEndian.Uint32(head[:]), 1<<20))
 	_, err := io.ReadFull(r, body)
 	return body, err
-}
-
-// askPktinfo has the kernel say which address a datagram was sent to.
-func askPktinfo(c *net.UDPConn, family string) error {
-	return control(c, func(fd int) error {
-		if family == "4" {
-			return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1)
-		}
-		return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1)
-	})
-}
-
-// pktinfo returns that address, and the control message that answers from it.
-func pktinfo(oob []byte) (netip.Addr, []byte) {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return netip.Addr{}, nil
-	}
-	for _, m := range msgs {
-		switch {
-		case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO:
-			a := [4]byte(m.Data[8:12]) // in_pktinfo.ipi_addr
-			return netip.AddrFrom4(a), unix.PktInfo4(&unix.Inet4Pktinfo{Spec_dst: a})
-		case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO:
-			a := [16]byte(m.Data[:16]) // in6_pktinfo.ipi6_addr
-			return netip.AddrFrom16(a), unix.PktInfo6(&unix.Inet6Pktinfo{Addr: a})
-		}
-	}
-	return netip.Addr{}, nil
-}
-
-// control runs f on the descriptor of a socket.
-func control(c syscall.Conn, f func(fd int) error) error {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return err
-	}
-	var ferr error
-	if err := raw.Control(func(fd uintptr) { ferr = f(int(fd)) }); err != nil {
-		return err
-	}
-	return ferr
 }

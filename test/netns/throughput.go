@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -128,17 +127,6 @@ func (s Stream) dial(to netip.AddrPort) (net.Conn, error) {
 	var c net.Conn
 	err := s.From.Do(func() (err error) { c, err = d.Dial(s.Proto, to.String()); return err })
 	return c, err
-}
-
-// cubic: the machine's default may be bbr, which shapes itself.
-func cubic(_, _ string, c syscall.RawConn) error {
-	var err error
-	if e := c.Control(func(fd uintptr) {
-		err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic")
-	}); e != nil {
-		return e
-	}
-	return err
 }
 
 // send goes on until quit is closed. UDP keeps to Offer in steps of 2 ms; what

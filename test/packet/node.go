@@ -171,16 +171,14 @@ func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Unaddress takes an address away.
-func (n *Node) Unaddress(tb testing.TB, d Device, a netip.Addr) {
+// Unaddress takes an address away, prefix as it was given.
+func (n *Node) Unaddress(tb testing.TB, d Device, prefix string) {
 	tb.Helper()
-	list, err := n.netlink.AddrList(link(d.Index), netlink.FAMILY_ALL)
-	for _, addr := range list {
-		if err == nil && addr.IP.String() == a.String() {
-			err = n.netlink.AddrDel(link(d.Index), &addr)
-		}
+	addr, err := netlink.ParseAddr(prefix)
+	if err == nil {
+		err = n.netlink.AddrDel(link(d.Index), addr)
 	}
 	if err != nil {
-		tb.Fatalf("take address %s from %s: %v", a, d.Name, err)
+		tb.Fatalf("take address %s from %s: %v", prefix, d.Name, err)
 	}
 }
