@@ -178,6 +178,18 @@ __noinline int flow_close(struct pkt *p, struct flow *f)
 	return 0;
 }
 
+/* The LRU takes rows one by one: has this request lost its reply's? */
+__noinline int flow_lost_reply(struct pkt *p, struct flow *f)
+{
+	struct tuple peer;
+	bool half;
+
+	if (!p || !f || (f->flags & FLOW_REPLY))
+		return 0;
+	flow_peer_key(&peer, f, p->tuple.proto);
+	return !flow_row(&peer, &half);
+}
+
 /* The packet's live row. A closed one still carries the last segments, but no new
  * connection.
  */
@@ -192,7 +204,8 @@ static __always_inline struct flow *flow_find(struct pkt *p, __u64 src_generatio
 		if (!f || f->src_generation != src_generation || flow_expired(f, p, true))
 			return NULL;
 	}
-	if (unlikely(is_syn(p) && flow_closed(f))) {
+	if (unlikely(is_syn(p) && flow_closed(f)) ||
+	    (unlikely(p->now > f->seen_ns + NSEC_PER_SEC) && flow_lost_reply(p, f))) {
 		flow_forget(p, f);
 		return NULL;
 	}

@@ -42,7 +42,7 @@ __noinline int fragment_restore(struct pkt *p)
 		return 0;
 	fragment_key(&key, p);
 	first = bpf_map_lookup_elem(&fragments, &key);
-	if (!first || p->now - first->seen_ns > FRAGMENT_TIMEOUT_NS)
+	if (!first || (p->now > first->seen_ns && p->now - first->seen_ns > FRAGMENT_TIMEOUT_NS))
 		return 0;
 	p->tuple.proto = first->tuple.proto;
 	p->tuple.sport = first->tuple.sport;

@@ -195,7 +195,7 @@ static __always_inline bool skip_extension(struct __sk_buff *skb, struct pkt *p,
 	if (*next == IPPROTO_FRAGMENT) {
 		if (ext->off & bpf_htons(0xfff9)) { /* neither offset nor more: atomic, RFC 6946 */
 			p->fragment = ext->off & bpf_htons(0xfff8) ? LATER_FRAGMENT : FIRST_FRAGMENT;
-			p->fragment_id = ext->id;
+			p->fragment_id = bpf_ntohl(ext->id);
 		}
 		p->l4 += 8;
 	} else if (*next == IPPROTO_AH) {

@@ -110,6 +110,9 @@ func (n *Node) AddUplink(tb testing.TB, p *Peer, j, mtu int) Uplink {
 	n.IP(tb, fmt.Sprintf("link set %s up", u.Dev),
 		fmt.Sprintf("addr add %s/24 dev %s", u.V4, u.Dev), fmt.Sprintf("addr add %s/64 dev %s nodad", u.V6, u.Dev))
 	n.Uplinks = append(n.Uplinks, u)
+	p.Settle(tb, port)
+	p.Settle(tb, p.Dev, p.V6)
+	n.Settle(tb, u.Dev, u.V6)
 	return u
 }
 

@@ -38,17 +38,36 @@ func RequireRoot(tb testing.TB) {
 func New(tb testing.TB, name string) *NS {
 	tb.Helper()
 	RequireRoot(tb)
-	ns := &NS{Name: name}
-	if err := onThread(func() error { return ns.unshare() }); err != nil {
+	ns, err := TryNew(name)
+	if err != nil {
 		tb.Fatalf("make namespace %s: %v", name, err)
 	}
 	tb.Cleanup(ns.Close)
-	for _, at := range []string{"all", "default"} {
-		ns.Sysctl(tb, "net/ipv6/conf/"+at+"/accept_dad", "0")
-		ns.Sysctl(tb, "net/ipv6/conf/"+at+"/disable_ipv6", "0")
-	}
-	ns.IP(tb, "link set lo up")
 	return ns
+}
+
+// TryNew is New for a namespace that the caller closes.
+func TryNew(name string) (*NS, error) {
+	ns := &NS{Name: name}
+	err := onThread(func() error {
+		if err := ns.unshare(); err != nil {
+			return err
+		}
+		var errs []error
+		for _, at := range []string{"all", "default"} {
+			for key, value := range map[string]string{"accept_dad": "0", "disable_ipv6": "0"} {
+				errs = append(errs, os.WriteFile("/proc/sys/net/ipv6/conf/"+at+"/"+key, []byte(value), 0o644))
+			}
+		}
+		return errors.Join(errs...)
+	})
+	if err == nil {
+		_, err = ns.Run("", "ip", "link", "set", "lo", "up")
+	}
+	if err != nil && ns.file != nil {
+		ns.Close()
+	}
+	return ns, err
 }
 
 // unshare leaves the calling thread in a new namespace and keeps hold of that.

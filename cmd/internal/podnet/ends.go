@@ -25,7 +25,7 @@ func (s *setup) configurePod(context.Context) error {
 	end := s.podEnd()
 	err = pod.Configure(end)
 	if !errors.Is(err, unix.EACCES) || !s.layout.has(true) {
-		return err
+		return s.awaitPod(pod, err)
 	}
 	// Some runtimes switch IPv6 off in a new namespace. Who gives the pod an IPv6
 	// address wants it on this interface.
@@ -33,8 +33,27 @@ func (s *setup) configurePod(context.Context) error {
 	if err := s.Netns.Do(enable.Set); err != nil {
 		return err
 	}
-	return pod.Configure(end)
+	return s.awaitPod(pod, pod.Configure(end))
 }
+
+// awaitPod makes the pod's interface one that can be used when ADD returns.
+func (s *setup) awaitPod(pod *netdev.Handle, err error) error {
+	if err != nil {
+		return err
+	}
+	if err := pod.AwaitReady(s.link.PeerIndex); err != nil {
+		return err
+	}
+	for _, addr := range s.layout.list() {
+		if err := pod.AwaitLocal(addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitHost comes last: the host side has its carrier from the pod's.
+func (s *setup) awaitHost(context.Context) error { return s.Node.AwaitReady(s.link.Index) }
 
 // hostEnd is the node's side of the veth.
 func (s *setup) hostEnd() netdev.End {

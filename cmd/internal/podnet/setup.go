@@ -81,6 +81,7 @@ func (s *setup) steps() []step {
 		{"claim hostports", s.claimHostports},
 		{"configure host side", s.configureHost},
 		{"configure pod side", s.configurePod},
+		{"await host side", s.awaitHost},
 	}
 }
 
