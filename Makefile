@@ -65,7 +65,7 @@ demo: ## one node, two pods, a hostPort, a limit and the maps, shown step by ste
 
 lint: ## golangci-lint, clang-format
 	@test/install-deps.sh generate
-	$(GOLANGCI) run ./...
+	$(GOLANGCI) run --allow-parallel-runners ./...
 	clang-format-19 --dry-run -Werror $(C_FILES) # -i mends it
 
 install: build ## install the plugin into CNI_BIN_DIR and culvertctl into PREFIX/bin

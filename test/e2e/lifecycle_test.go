@@ -5,6 +5,7 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -155,18 +156,23 @@ func TestPrivilegedL6Parallel(t *testing.T) {
 	if err != nil {
 		t.Errorf("ADD: %v", err)
 	}
+	pods = slices.DeleteFunc(pods, func(p *netns.Pod) bool { return p == nil })
 	for i, p := range pods {
-		if p != nil {
-			v := families[i%2]
-			ask(t, c.Outside().NS, call("tcp", node.Uplinks[0].Addr(v), uint16(8000+i)), want{server: p.Name})
-		}
+		ask(t, c.Outside().NS, call("tcp", node.Uplinks[0].Addr(families[i%2]), p.HostPort), want{server: p.Name})
 	}
-	if err := parallel(n, func(i int) error { return pods[i].Check() }); err != nil {
+	if err := parallel(len(pods), func(i int) error { return pods[i].Check() }); err != nil {
 		t.Errorf("CHECK: %v", err)
 	}
 	c.unexpected(t, node)
-	if err := parallel(n, func(i int) error { return pods[i].TryDel(nil) }); err != nil {
+	if err := parallel(len(pods), func(i int) error { return pods[i].TryDel(nil) }); err != nil {
 		t.Errorf("DEL: %v", err)
+	}
+	for _, dev := range []string{"all", "default", "up0"} {
+		for _, family := range []string{"ipv4", "ipv6"} {
+			if on := node.GetSysctl(t, "net/"+family+"/conf/"+dev+"/forwarding"); on != "1" {
+				t.Errorf("net.%s.conf.%s.forwarding: want 1, got %s", family, dev, on)
+			}
+		}
 	}
 }
 

@@ -51,6 +51,8 @@ type Pod struct {
 	Host   Interface // the node's side
 	Inside Interface // the pod's side
 
+	HostPort uint16 // the first that was asked for
+
 	conf map[string]any
 	raw  json.RawMessage // the result as it came
 	gone sync.Once
@@ -108,6 +110,7 @@ func (n *Node) attachment(s PodSpec) *Pod {
 	}
 	runtime := map[string]any{}
 	if len(s.Ports) > 0 {
+		p.HostPort = uint16(s.Ports[0].HostPort)
 		runtime["portMappings"] = s.Ports
 	}
 	if s.Bandwidth != nil {

@@ -35,6 +35,9 @@ func (h *Handle) SetShaper(index int, s Shaper) error {
 		Buffer:     uint32(min(ticks, math.MaxUint32)),
 		Limit:      uint32(min(s.Queue, math.MaxUint32)),
 	})
+	if errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("set shaper of device %d: the kernel has no qdisc tbf, module sch_tbf: %w", index, err)
+	}
 	if err != nil {
 		return fmt.Errorf("set shaper of device %d: %w", index, gone(err))
 	}
