@@ -47,7 +47,8 @@ func Inspect(opts Options) Status {
 	config, err := d.Maps.Config.Get()
 	note(err)
 	s.Build, s.Features, s.Current = config.Build, config.Features, config.Build == bpf.Build()
-	if config.Features&maps.FeatureConntrack == 0 {
+	// Where it has come since, the next ADD reloads the programs: nothing to keep pods for.
+	if config.Features&maps.FeatureConntrack == 0 && !conntrackAppeared() {
 		note(noConntrack(s.Kernel))
 	}
 	if opts.Attach == AttachTCX && config.Features&maps.FeatureTCX == 0 {
