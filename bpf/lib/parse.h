@@ -4,43 +4,13 @@
  */
 #pragma once
 
+#include "addr.h"
 #include "config.h"
 #include "verdict.h"
+#include "wire.h"
 
-#include <linux/if_ether.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/tcp.h>
-#include <linux/udp.h>
-#include <bpf/bpf_endian.h>
-
-#define IPPROTO_HOPOPTS 0
-#define IPPROTO_ICMP 1
-#define IPPROTO_TCP 6
-#define IPPROTO_UDP 17
-#define IPPROTO_ROUTING 43
-#define IPPROTO_FRAGMENT 44
-#define IPPROTO_AH 51
-#define IPPROTO_ICMPV6 58
-#define IPPROTO_DSTOPTS 60
-#define IPPROTO_SCTP 132
-
-#define ICMP_ECHOREPLY 0
-#define ICMP_ECHO 8
-#define ICMPV6_ECHO_REQUEST 128
-#define ICMPV6_ECHO_REPLY 129
-
-#define IP_MF 0x2000
-#define IP_OFFSET 0x1fff
 #define IPV6_EXTENSIONS 6  /* headers before the transport's that are read */
 #define PKT_OFFSET_MAX 512 /* the verifier wants a bound on offsets */
-
-#define PACKET_HOST 0 /* UAPI if_packet.h */
-
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-#define TCP_ACK 0x10
 
 enum fragment_kind : __u8 { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
 
@@ -90,68 +60,9 @@ static __always_inline void *pkt_at(struct __sk_buff *skb, __u32 off, __u32 len)
 	return pkt_pointer(skb, off, len);
 }
 
-static __always_inline void addr_v4(struct addr *a, __be32 ip)
-{
-	*(__u64 *)a->ip = 0;
-	*(__u32 *)(a->ip + 8) = bpf_htonl(0xffff);
-	*(__u32 *)(a->ip + 12) = ip;
-}
-
-static __always_inline __be32 addr_to_v4(const struct addr *a)
-{
-	return *(const __u32 *)(a->ip + 12);
-}
-
-static __always_inline bool addr_equal(const struct addr *a, const struct addr *b)
-{
-	const __u64 *x = (const __u64 *)a->ip, *y = (const __u64 *)b->ip;
-
-	return x[0] == y[0] && x[1] == y[1];
-}
-
-static __always_inline bool addr_is_zero(const struct addr *a)
-{
-	const __u64 *x = (const __u64 *)a->ip;
-
-	return !(x[0] | x[1]);
-}
-
-static __always_inline bool addr_is_v4(const struct addr *a)
-{
-	return !*(const __u64 *)a->ip && *(const __u32 *)(a->ip + 8) == bpf_htonl(0xffff);
-}
-
-/* 127/8 or ::1 */
-static __always_inline bool addr_is_loopback(const struct addr *a)
-{
-	const __u64 *x = (const __u64 *)a->ip;
-
-	if (addr_is_v4(a))
-		return a->ip[12] == 127;
-	return !x[0] && x[1] == bpf_cpu_to_be64(1);
-}
-
-static __always_inline bool addr_is_unicast(const struct addr *a)
-{
-	if (addr_is_v4(a)) /* multicast, reserved and broadcast; "this network" */
-		return a->ip[12] < 224 && a->ip[12] != 0;
-	return a->ip[0] != 0xff && !addr_is_zero(a);
-}
-
 static __always_inline bool is_syn(const struct pkt *p)
 {
 	return p->tuple.proto == IPPROTO_TCP && (p->tcp_flags & (TCP_SYN | TCP_ACK)) == TCP_SYN;
-}
-
-static __always_inline void tuple_reverse(struct tuple *to, const struct tuple *from)
-{
-	to->src = from->dst;
-	to->dst = from->src;
-	to->sport = from->dport;
-	to->dport = from->sport;
-	to->proto = from->proto;
-	to->side = SIDE_FAST;
-	to->pad = 0;
 }
 
 static __always_inline int parse_ipv4(struct __sk_buff *skb, struct pkt *p)

@@ -29,24 +29,9 @@ type flowRow struct {
 
 func newFlows(a *app) *cobra.Command {
 	var all bool
-	c := &cobra.Command{
-		Use:   "flows",
-		Short: "List the flows that the fast path carries, two lines each",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			d, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			rows, err := readFlows(d.Maps, a.now, all)
-			if err != nil {
-				return err
-			}
-			header := []string{"PROTO", "SRC", "DST", "TO-SRC", "TO-DST", "ACTION", "FLAGS", "STATE", "AGE"}
-			return show(a, header, rows)
-		},
-	}
+	header := []string{"PROTO", "SRC", "DST", "TO-SRC", "TO-DST", "ACTION", "FLAGS", "STATE", "AGE"}
+	c := newView(a, "flows", "List the flows that the fast path carries, two lines each", header,
+		func(set *maps.Set) ([]flowRow, error) { return readFlows(set, a.now, all) })
 	c.Flags().BoolVar(&all, "all", false, "also list the dead rows of pods that are gone")
 	return c
 }

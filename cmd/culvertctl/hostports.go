@@ -25,24 +25,8 @@ type hostportRow struct {
 }
 
 func newHostports(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "hostports",
-		Short: "List the hostPorts and the pods they lead to",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			d, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			rows, err := readHostports(d.Maps)
-			if err != nil {
-				return err
-			}
-			header := []string{"HOST-IP", "PORT", "PROTO", "POD4", "POD6", "POD-PORT", "CONTAINER", "ALIVE"}
-			return show(a, header, rows)
-		},
-	}
+	header := []string{"HOST-IP", "PORT", "PROTO", "POD4", "POD6", "POD-PORT", "CONTAINER", "ALIVE"}
+	return newView(a, "hostports", "List the hostPorts and the pods they lead to", header, readHostports)
 }
 
 func readHostports(set *maps.Set) ([]hostportRow, error) {

@@ -21,23 +21,8 @@ type limitRow struct {
 }
 
 func newLimits(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "limits",
-		Short: "List the bandwidth limits",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			d, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			rows, err := readLimits(d.Maps)
-			if err != nil {
-				return err
-			}
-			return show(a, []string{"CONTAINER", "IFINDEX", "DIRECTION", "BIT/S", "BURST-BITS"}, rows)
-		},
-	}
+	header := []string{"CONTAINER", "IFINDEX", "DIRECTION", "BIT/S", "BURST-BITS"}
+	return newView(a, "limits", "List the bandwidth limits", header, readLimits)
 }
 
 func readLimits(set *maps.Set) ([]limitRow, error) {

@@ -28,24 +28,8 @@ type podRow struct {
 }
 
 func newPods(a *app) *cobra.Command {
-	return &cobra.Command{
-		Use:   "pods",
-		Short: "List the pods' addresses, one a line",
-		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			d, err := a.open()
-			if err != nil {
-				return err
-			}
-			defer d.Close()
-			rows, err := readPods(d.Maps)
-			if err != nil {
-				return err
-			}
-			header := []string{"ADDRESS", "CONTAINER", "NETWORK", "IFNAME", "HOST", "MAC", "MTU", "FLAGS"}
-			return show(a, header, rows)
-		},
-	}
+	header := []string{"ADDRESS", "CONTAINER", "NETWORK", "IFNAME", "HOST", "MAC", "MTU", "FLAGS"}
+	return newView(a, "pods", "List the pods' addresses, one a line", header, readPods)
 }
 
 func readPods(set *maps.Set) ([]podRow, error) {

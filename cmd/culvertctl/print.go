@@ -8,10 +8,35 @@ import (
 	"io"
 	"strings"
 	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-cni/culvert/maps"
 )
 
 // row is a line of a table; its JSON is the struct itself.
 type row interface{ cells() []string }
+
+// newView is a command that prints what read finds in the tables.
+func newView[R row](a *app, use, short string, header []string, read func(*maps.Set) ([]R, error)) *cobra.Command {
+	return &cobra.Command{
+		Use:   use,
+		Short: short,
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			d, err := a.open()
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			rows, err := read(d.Maps)
+			if err != nil {
+				return err
+			}
+			return show(a, header, rows)
+		},
+	}
+}
 
 // show prints rows as the user asked for them. No rows are a header alone, or [].
 func show[R row](a *app, header []string, rows []R) error {

@@ -83,16 +83,16 @@ func newFlowNet(t *testing.T) *flowNet {
 
 // runner runs one script for one protocol and family.
 type runner struct {
-	f             *flowNet
-	t             *testing.T
-	from, proto   string
-	family        int
-	port          uint16
-	script, where string // for messages
-	open          map[string]*netns.Flow
-	to            map[string]target
-	held          map[string][]byte
-	socket        *netns.Flow // UDP: the one all flows share
+	f           *flowNet
+	t           *testing.T
+	from, proto string
+	family      int
+	port        uint16
+	script      string // for messages
+	open        map[string]*netns.Flow
+	to          map[string]target
+	held        map[string][]byte
+	socket      *netns.Flow // UDP: the one all flows share
 }
 
 func (f *flowNet) runner(t *testing.T, from, proto string, family int) *runner {
