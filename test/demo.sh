@@ -35,8 +35,10 @@ leave() {
 prepare
 trap leave EXIT
 trap 'echo; echo "demo: interrupted; the node goes away" >&2; exit 130' INT TERM HUP
-# Nobody is left to end the stage if this shell is killed: the kernel does, on pdeathsig.
-setpriv --pdeathsig KILL -- unshare --mount --pid --kill-child --mount-proc -- \
-  bash test/demo/stage.sh </dev/null &
+# Nobody is left to end the stage if this shell is killed: the kernel does, on pdeathsig. In a session of its
+# own the stage does not see Ctrl-C: it is ended from here alone.
+# unshare of util-linux 2.38 has a complaint of its own when its child is killed, which helps nobody.
+setpriv --pdeathsig KILL -- setsid unshare --mount --pid --kill-child --mount-proc -- \
+  bash -c 'exec bash test/demo/stage.sh 2>&3 3>&-' </dev/null 3>&2 2> >(grep -v 'sigprocmask unblock failed' >&2) &
 wait $! || { status=$?; echo "demo: failed" >&2; exit "$status"; }
 printf '\n== Done in %s s. The node is gone: its namespaces, its bpffs and its files.\n' "$SECONDS"

@@ -1,3 +1,5 @@
+// SPDX-License-Identifier: Apache-2.0
+
 // labpod is all that the lab's image holds: a sandbox's pause, a server that tells its clients what it
 // saw of them, and a client that measures.
 //
@@ -44,7 +46,8 @@ func main() {
 func run(args []string) (string, error) {
 	switch {
 	case len(args) == 1 && args[0] == "pause":
-		return "", pause()
+		pause()
+		return "", nil
 	case len(args) == 1 && args[0] == "serve":
 		return "", serve(os.Getenv("POD"))
 	case len(args) == 2 && args[0] == "get":
@@ -66,12 +69,12 @@ func run(args []string) (string, error) {
 }
 
 // pause stays until it is told to end and reaps what it adopts, being PID 1 of a pod.
-func pause() error {
+func pause() {
 	c := make(chan os.Signal, 16)
 	signal.Notify(c, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
 	for s := range c {
 		if s != syscall.SIGCHLD {
-			return nil
+			return
 		}
 		for {
 			if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
@@ -79,7 +82,6 @@ func pause() error {
 			}
 		}
 	}
-	return nil
 }
 
 // cubic takes a TCP socket off the machine's default: bbr paces itself and hides what a shaper does.
