@@ -172,8 +172,12 @@ func TestPrivilegedInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	opts.Attach = AttachTCX
-	if s := Inspect(opts); s.Current || len(s.Faults) != 2 {
-		t.Errorf("without features: %+v", s)
+	want := 2
+	if conntrackAppeared() { // the next ADD mends that
+		want = 1
+	}
+	if s := Inspect(opts); s.Current || len(s.Faults) != want {
+		t.Errorf("without features: want %d faults: %+v", want, s)
 	}
 }
 
