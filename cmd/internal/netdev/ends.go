@@ -61,6 +61,11 @@ func (h *Handle) Configure(e End) error {
 	if err := h.setUp(e.Index); err != nil {
 		return err
 	}
+	for _, a := range e.Addrs {
+		if err := h.makeLocal(e.Index, a); err != nil {
+			return err
+		}
+	}
 	for _, n := range e.Neighbours {
 		if err := h.setNeighbour(e.Index, n); err != nil {
 			return err
@@ -95,6 +100,22 @@ func (h *Handle) addAddress(index int, a Address) error {
 	err := h.nl.AddrAdd(nil, addr)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("add address %s: %w", a.Prefix, err)
+	}
+	return nil
+}
+
+// makeLocal gives an IPv6 address the route that makes the kernel receive for it. The
+// kernel does so itself, but in a work item, which on a busy machine comes many seconds
+// later, also for an address that needs no duplicate address detection.
+func (h *Handle) makeLocal(index int, a Address) error {
+	if a.Addr().Is4() || a.LinkScope {
+		return nil
+	}
+	err := h.nl.RouteReplace(&netlink.Route{
+		LinkIndex: index, Dst: ipNet(a.Prefix), Type: unix.RTN_LOCAL, Table: unix.RT_TABLE_LOCAL, Protocol: RouteProtocol,
+	})
+	if err != nil {
+		return fmt.Errorf("make %s local: %w", a.Addr(), err)
 	}
 	return nil
 }

@@ -11,27 +11,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The settings that EnableForwarding writes.
+var (
+	forwarding4 = Sysctl{Path: "net/ipv4/ip_forward", Value: "1"}
+	forwarding6 = Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "1"}
+)
+
+// Forwards says whether forwarding is on for the families asked for.
+func (h *Handle) Forwards(v4, v6 bool) (bool, error) {
+	for _, s := range []struct {
+		wanted bool
+		Sysctl
+	}{{v4, forwarding4}, {v6, forwarding6}} {
+		if !s.wanted {
+			continue
+		}
+		if now, err := s.Get(); err != nil || now != s.Value {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // EnableForwarding switches forwarding on for the families asked for. Before IPv6's goes
 // on, each device that holds a route learnt by router advertisement and accepts these as
 // a host does (accept_ra 1) is told to go on doing so as a router (2): else the kernel
 // drops the node's default route at once. Where forwarding is on, nothing is changed.
+//
+// One caller at a time: of two who write ip_forward at once, the one who does not get rtnl
+// takes its value back and starts again, and what is left may be a 1 that no device follows.
 func (h *Handle) EnableForwarding(v4, v6 bool) error {
 	if v4 {
-		if _, err := (Sysctl{Path: "net/ipv4/ip_forward", Value: "1"}).Ensure(); err != nil {
+		if _, err := forwarding4.Ensure(); err != nil {
 			return err
 		}
 	}
-	all := Sysctl{Path: "net/ipv6/conf/all/forwarding", Value: "1"}
-	if !v6 {
-		return nil
-	}
-	if now, err := all.Get(); err != nil || now == all.Value {
+	if on, err := h.Forwards(false, v6); on || err != nil {
 		return err
 	}
 	if err := h.keepAdvertisedRoutes(); err != nil {
 		return err
 	}
-	return all.Set()
+	return forwarding6.Set()
 }
 
 func (h *Handle) keepAdvertisedRoutes() error {

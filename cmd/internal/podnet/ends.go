@@ -41,15 +41,7 @@ func (s *setup) awaitPod(pod *netdev.Handle, err error) error {
 	if err != nil {
 		return err
 	}
-	if err := pod.AwaitReady(s.link.PeerIndex); err != nil {
-		return err
-	}
-	for _, addr := range s.layout.list() {
-		if err := pod.AwaitLocal(addr); err != nil {
-			return err
-		}
-	}
-	return nil
+	return pod.AwaitReady(s.link.PeerIndex)
 }
 
 // awaitHost comes last: the host side has its carrier from the pod's.

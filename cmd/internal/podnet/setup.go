@@ -173,7 +173,7 @@ func (s *setup) getAddresses(ctx context.Context) error {
 }
 
 func (s *setup) prepareNode(context.Context) error {
-	if err := s.Node.EnableForwarding(s.layout.has(false), s.layout.has(true)); err != nil {
+	if err := s.enableForwarding(); err != nil {
 		return err
 	}
 	for _, l := range s.Uplinks.Links {
@@ -182,6 +182,19 @@ func (s *setup) prepareNode(context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (s *setup) enableForwarding() error {
+	v4, v6 := s.layout.has(false), s.layout.has(true)
+	if on, err := s.Node.Forwards(v4, v6); on || err != nil {
+		return err
+	}
+	unlock, err := s.Datapath.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return s.Node.EnableForwarding(v4, v6)
 }
 
 func (s *setup) attachPrograms(context.Context) error {
