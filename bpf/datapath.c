@@ -6,6 +6,7 @@
  */
 #include "lib/bandwidth.h"
 #include "lib/forward.h"
+#include "lib/neighbour.h"
 #include "lib/stack.h"
 
 /* Pod to anywhere: tc ingress, host side of the pod's veth. */
@@ -19,9 +20,16 @@ int from_pod(struct __sk_buff *skb)
 	skb->tc_index = 0;
 	if (is_tagged(skb)) /* the stack takes a priority tag off and goes on */
 		return finish(skb, HOOK_FROM_POD, -DROP_SOURCE);
+	if (skb->protocol == bpf_htons(ETH_P_ARP))
+		return finish(skb, HOOK_FROM_POD, answer_arp(skb));
 	if (parse_network(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
 	parse_transport(skb, &p);
+	if (is_solicitation(&p)) {
+		verdict = answer_solicitation(skb, &p);
+		if (verdict != CONTINUE)
+			return finish(skb, HOOK_FROM_POD, verdict);
+	}
 
 	pod = pod_of_sender(skb, &p, &verdict);
 	if (!pod)

@@ -106,6 +106,19 @@ func TestPrivilegedN3MACChange(t *testing.T) {
 	})
 }
 
+// N2: a pod that lost its permanent neighbour entries asks for its gateway and is answered.
+func TestPrivilegedN2LostNeighbours(t *testing.T) {
+	t.Parallel()
+	c := wire(t, netns.Layout{})
+	outside := c.Outside()
+	outside.Serve(t, 80)
+	a, _ := serve(t, c.Nodes[0], netns.PodSpec{Name: "a"})
+	a.IP(t, "neigh flush dev "+a.Inside.Name+" nud permanent")
+	each(t, protos, func(t *testing.T, proto string, family int) {
+		ask(t, a.NS, call(proto, outside.Addr(family), 80), want{server: outside.Name})
+	})
+}
+
 // N4: both ends have the uplinks' smallest MTU, or the configured one.
 func TestPrivilegedN4MTU(t *testing.T) {
 	t.Parallel()

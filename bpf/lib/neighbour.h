@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* ARP and neighbour discovery on a pod's link. A pod has permanent entries for its
+ * gateways and asks only if it has lost them; whatever it asks for but itself is reached
+ * through the host side of its veth, so that is the answer (RFC 826, RFC 4861). Nobody
+ * else hears it: it goes back into the veth that the question came from.
+ */
+#pragma once
+
+#include "csum.h"
+#include "pod.h"
+
+struct arp_frame {
+	struct ethhdr eth;
+	__be16 hardware, protocol;
+	__u8 hardware_len, protocol_len;
+	__be16 operation;
+	__u8 sender_mac[ETH_ALEN];
+	__u8 sender[4];
+	__u8 target_mac[ETH_ALEN];
+	__u8 target[4];
+} __attribute__((packed));
+
+/* A solicitation with the one option that hosts send, and its answer, which is as long. */
+struct nd_frame {
+	struct ethhdr eth;
+	struct ipv6hdr ip;
+	__u8 type, code;
+	__sum16 check;
+	__u8 flags, reserved[3];
+	__u8 target[16];
+	__u8 option, option_len;
+	__u8 mac[ETH_ALEN];
+} __attribute__((packed));
+
+#define ND_MESSAGE 32	/* bytes from type on */
+#define ND_SOURCE_MAC 1 /* options */
+#define ND_TARGET_MAC 2
+#define ND_ROUTER_ANSWER 0xe0 /* router, solicited, override */
+
+/* The pod on this link. */
+static __always_inline struct pod *pod_on_link(struct __sk_buff *skb)
+{
+	struct iface_key key = { .ifindex = skb->ifindex };
+	struct iface *iface = bpf_map_lookup_elem(&ifaces, &key);
+
+	return iface ? pod_find(&iface->addrs[0]) : NULL;
+}
+
+/* Back into the veth, as from its host side. */
+static __always_inline int answer_link(struct __sk_buff *skb, struct ethhdr *eth, const struct pod *pod)
+{
+	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, pod->host_mac, ETH_ALEN);
+	skb->tc_index = REDIRECT_STAMP;
+	return bpf_redirect(skb->ifindex, 0);
+}
+
+__noinline int answer_arp(struct __sk_buff *skb)
+{
+	struct pod *pod = pod_on_link(skb), *asked;
+	struct arp_frame *arp;
+	struct addr target;
+
+	arp = pkt_at(skb, 0, sizeof(*arp));
+	if (!pod || !arp || arp->hardware != bpf_htons(1) || arp->protocol != bpf_htons(ETH_P_IP) ||
+	    arp->hardware_len != ETH_ALEN || arp->protocol_len != 4 || arp->operation != bpf_htons(1))
+		return TO_STACK;
+	addr_v4(&target, *(__be32 *)arp->target);
+	asked = pod_find(&target);
+	if (asked && asked->ifindex == skb->ifindex)
+		return TO_STACK; /* is anybody else me? */
+	arp = pkt_at(skb, 0, sizeof(*arp));
+	if (!arp)
+		return TO_STACK;
+	arp->operation = bpf_htons(2);
+	__builtin_memcpy(arp->target_mac, arp->sender_mac, ETH_ALEN);
+	__builtin_memcpy(arp->sender_mac, pod->host_mac, ETH_ALEN);
+	*(__be32 *)arp->target = *(__be32 *)arp->sender;
+	*(__be32 *)arp->sender = addr_to_v4(&target);
+	return answer_link(skb, &arp->eth, pod);
+}
+
+/* Over addresses, length, next header and message; nothing of the old sum is kept. */
+static __always_inline __u16 nd_checksum(struct nd_frame *nd)
+{
+	__u16 *word = (void *)nd + __builtin_offsetof(struct nd_frame, ip.saddr);
+	__u32 sum = bpf_htons(ND_MESSAGE) + bpf_htons(IPPROTO_ICMPV6);
+
+#pragma unroll
+	for (int i = 0; i < (32 + ND_MESSAGE) / 2; i++)
+		sum += word[i];
+	return csum_fold(sum);
+}
+
+static __always_inline bool is_solicitation(const struct pkt *p)
+{
+	return p->rowless && p->icmp_type == ICMPV6_NS && is_icmp(p) && p->version == 6;
+}
+
+/* CONTINUE: not answered, and held to what every packet is. */
+__noinline int answer_solicitation(struct __sk_buff *skb, struct pkt *p)
+{
+	struct pod *pod = pod_on_link(skb), *asked;
+	struct nd_frame *nd;
+	struct addr target;
+
+	nd = pkt_at(skb, 0, sizeof(*nd));
+	if (!p || !pod || !nd || p->l4 != ETH_HLEN + sizeof(struct ipv6hdr) || skb->len != sizeof(*nd) ||
+	    addr_is_zero(&p->tuple.src) || nd->option != ND_SOURCE_MAC || nd->option_len != 1)
+		return CONTINUE; /* duplicate address detection is about the pod alone */
+	__builtin_memcpy(&target, nd->target, sizeof(target));
+	asked = pod_find(&target);
+	if (asked && asked->ifindex == skb->ifindex)
+		return CONTINUE;
+	nd = pkt_at(skb, 0, sizeof(*nd));
+	if (!nd)
+		return CONTINUE;
+	__builtin_memcpy(&nd->ip.daddr, &nd->ip.saddr, sizeof(struct addr));
+	__builtin_memcpy(&nd->ip.saddr, &target, sizeof(struct addr));
+	nd->ip.hop_limit = 255;
+	nd->type = ICMPV6_NA;
+	nd->flags = ND_ROUTER_ANSWER;
+	nd->option = ND_TARGET_MAC;
+	__builtin_memcpy(nd->mac, pod->host_mac, ETH_ALEN);
+	nd->check = 0;
+	nd->check = nd_checksum(nd);
+	return answer_link(skb, &nd->eth, pod);
+}
