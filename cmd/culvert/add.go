@@ -25,23 +25,11 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if c.prevResult != nil {
 		return badValue("prevResult", "(given)", "culvert cannot be chained behind another plugin yet")
 	}
-	if err := firstError(c.checkMain(), checkNames(c, args)); err != nil {
-		return err
-	}
-	ns, err := openNetns(args)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	s, err := openSession("ADD", args, c)
+	s, err := openPodSession("ADD", args, c)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	uplinks, err := s.uplinks()
-	if err != nil {
-		return err
-	}
 	s.noteIneffective()
 	dp, err := loader.Ensure(s.options())
 	if err != nil {
@@ -49,7 +37,7 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	defer dp.Close()
 	deps := s.deps(dp)
-	result, err := podnet.Setup(ctx, deps, s.spec(ns, uplinks))
+	result, err := podnet.Setup(ctx, deps, s.spec())
 	if err != nil {
 		return err
 	}

@@ -20,29 +20,17 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 	if c.prevResult == nil {
 		return badValue("prevResult", "(none)", "CHECK needs the result of ADD")
 	}
-	if err := firstError(c.checkMain(), checkNames(c, args)); err != nil {
-		return err
-	}
-	ns, err := openNetns(args)
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	s, err := openSession("CHECK", args, c)
+	s, err := openPodSession("CHECK", args, c)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	uplinks, err := s.uplinks()
-	if err != nil {
-		return err
-	}
 	dp, err := loader.Open(s.options())
 	if err != nil {
 		return err
 	}
 	defer dp.Close()
-	if err := podnet.Check(s.deps(dp), s.spec(ns, uplinks), c.prevResult); err != nil {
+	if err := podnet.Check(s.deps(dp), s.spec(), c.prevResult); err != nil {
 		return err
 	}
 	return s.ipam().Check(ctx)

@@ -26,7 +26,34 @@ type session struct {
 	log  *slog.Logger
 	node *netdev.Handle
 
+	// What the verbs about a pod that lives need besides.
+	ns      *netdev.Namespace
+	outside netdev.Uplinks
+
 	file *os.File
+}
+
+// openPodSession opens a session about one pod. It finds what is wrong with the request
+// in this order: configuration, names, namespace, uplinks.
+func openPodSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) {
+	if err := firstError(c.checkMain(), checkNames(c, args)); err != nil {
+		return nil, err
+	}
+	ns, err := openNetns(args)
+	if err != nil {
+		return nil, err
+	}
+	s, err := openSession(verb, args, c)
+	if err != nil {
+		ns.Close()
+		return nil, err
+	}
+	s.ns = ns
+	if s.outside, err = s.uplinks(); err != nil {
+		s.close()
+		return nil, err
+	}
+	return s, nil
 }
 
 // openSession changes nothing, but that it makes the log file.
@@ -52,6 +79,9 @@ func openSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) {
 }
 
 func (s *session) close() {
+	if s.ns != nil {
+		s.ns.Close()
+	}
 	if s.node != nil {
 		s.node.Close()
 	}
@@ -81,10 +111,10 @@ func (s *session) deps(dp *loader.Datapath) *podnet.Deps {
 }
 
 // spec is what ADD makes and CHECK looks for.
-func (s *session) spec(ns *netdev.Namespace, uplinks netdev.Uplinks) podnet.Spec {
+func (s *session) spec() podnet.Spec {
 	c := s.conf
 	return podnet.Spec{
-		Owner: s.owner(), Netns: ns, Uplinks: uplinks,
+		Owner: s.owner(), Netns: s.ns, Uplinks: s.outside,
 		MTU: c.mtu, MAC: c.mac, Hostports: c.hostports, Loopback: c.loopback,
 		Ingress: c.ingress, Egress: c.egress, Masquerade: c.ipMasq, DNS: c.dns,
 	}
