@@ -22,9 +22,8 @@ int from_pod(struct __sk_buff *skb)
 		return finish(skb, HOOK_FROM_POD, -DROP_SOURCE);
 	if (skb->protocol == bpf_htons(ETH_P_ARP))
 		return finish(skb, HOOK_FROM_POD, answer_arp(skb));
-	if (parse_network(skb, &p) != CONTINUE)
+	if (parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
-	parse_transport(skb, &p);
 	if (is_solicitation(&p)) {
 		verdict = answer_solicitation(skb, &p);
 		if (verdict != CONTINUE)
@@ -52,13 +51,8 @@ int to_pod(struct __sk_buff *skb)
 {
 	struct pkt p;
 
-	if (skb->tc_index == REDIRECT_STAMP) {
-		skb->tc_index = 0;
+	if (take_stamp(skb) || parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
-	}
-	if (parse_network(skb, &p) != CONTINUE)
-		return TC_ACT_UNSPEC;
-	parse_transport(skb, &p);
 
 	return finish(skb, HOOK_TO_POD, stack_to_pod(skb, &p));
 }
@@ -70,9 +64,8 @@ int from_uplink(struct __sk_buff *skb)
 	struct pkt p;
 
 	skb->tc_index = 0;
-	if (skb->pkt_type != PACKET_HOST || parse_network(skb, &p) != CONTINUE)
+	if (skb->pkt_type != PACKET_HOST || parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
-	parse_transport(skb, &p);
 
 	if (addr_is_loopback(&p.tuple.src) || addr_is_loopback(&p.tuple.dst))
 		return finish(skb, HOOK_FROM_UPLINK, -DROP_LOOPBACK);
@@ -86,13 +79,8 @@ int to_uplink(struct __sk_buff *skb)
 {
 	struct pkt p;
 
-	if (skb->tc_index == REDIRECT_STAMP) {
-		skb->tc_index = 0;
+	if (take_stamp(skb) || parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
-	}
-	if (parse_network(skb, &p) != CONTINUE)
-		return TC_ACT_UNSPEC;
-	parse_transport(skb, &p);
 
 	return finish(skb, HOOK_TO_UPLINK, stack_to_wire(&p));
 }
@@ -103,9 +91,8 @@ int from_host(struct __sk_buff *skb)
 {
 	struct pkt p;
 
-	if (parse_network(skb, &p) != CONTINUE)
+	if (parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
-	parse_transport(skb, &p);
 
 	return finish(skb, HOOK_FROM_HOST, forward(skb, &p, 0, HOOK_FROM_HOST));
 }

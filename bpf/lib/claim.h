@@ -79,15 +79,17 @@ static __always_inline bool has_changeable_port(const struct pkt *p)
 	return p->tuple.proto == IPPROTO_TCP || p->tuple.proto == IPPROTO_UDP || is_icmp(p);
 }
 
+static __always_inline __u16 random_port(void)
+{
+	return 1024 + bpf_get_prandom_u32() % (65536 - 1024);
+}
+
 /* One try (bpf_loop: the verifier walks it once, however many there are). */
 static long claim_try(__u32 i, struct claim *c)
 {
 	struct flow *f = c->request;
 
-	c->key.src = f->dst;
-	c->key.dst = f->src;
-	c->key.sport = f->dport;
-	c->key.dport = f->sport;
+	flow_peer_key(&c->key, f, c->p->tuple.proto);
 	c->reply.flags = f->flags | FLOW_REPLY;
 	if (claim_tuple(c)) {
 		c->done = CLAIM_DONE;
@@ -95,7 +97,7 @@ static long claim_try(__u32 i, struct claim *c)
 	}
 	if (!has_changeable_port(c->p))
 		return 1;
-	f->sport = 1024 + bpf_get_prandom_u32() % (65536 - 1024);
+	f->sport = random_port();
 	f->flags |= FLOW_TRANSLATE;
 	return 0;
 }
@@ -120,7 +122,6 @@ static __noinline int claim_reply(struct __sk_buff *skb, struct pkt *p, struct f
 			.seen_ns = p->now,
 			.state = f->state,
 		},
-		.key = { .proto = p->tuple.proto, .side = SIDE_FAST },
 	};
 
 	bpf_loop(CLAIM_TRIES, claim_try, &c, 0);
@@ -161,7 +162,6 @@ static __always_inline int flow_open(struct __sk_buff *skb, struct pkt *p, struc
 		f->sport = p->hint;
 		f->flags |= FLOW_TRANSLATE;
 	}
-	f->seen_ns = p->now;
 	if (claim_reply(skb, p, f, reply_action) != CLAIM_DONE)
 		return has_changeable_port(p) ? -DROP_PORTS_EXHAUSTED : TO_STACK;
 	flow_begin(&p->tuple, f);
@@ -179,4 +179,5 @@ static __always_inline void flow_request(struct flow *f, const struct pkt *p, __
 	f->sport = p->tuple.sport;
 	f->dport = p->tuple.dport;
 	f->src_generation = src_generation;
+	f->seen_ns = p->now;
 }

@@ -58,20 +58,26 @@ static __always_inline struct flow *flow_row(const struct tuple *key, bool *half
 	return bpf_map_lookup_elem(&halfopen, key);
 }
 
-/* A new connection of the same tuple: the old one's rows make room, and the client
- * keeps the port it had (its own kernel, too, holds this for a continuation).
- */
-static __noinline int flow_forget(struct pkt *p, struct flow *f)
+/* Both rows of a flow, wherever they are; f is the row of `key`. */
+static __noinline int flow_delete(const struct tuple *key, const struct flow *f)
 {
 	struct tuple peer;
 
-	p->hint = f->sport;
-	flow_peer_key(&peer, f, p->tuple.proto);
+	flow_peer_key(&peer, f, key->proto);
 	bpf_map_delete_elem(&flows, &peer);
 	bpf_map_delete_elem(&halfopen, &peer);
-	bpf_map_delete_elem(&flows, &p->tuple);
-	bpf_map_delete_elem(&halfopen, &p->tuple);
+	bpf_map_delete_elem(&flows, key);
+	bpf_map_delete_elem(&halfopen, key);
 	return 0;
+}
+
+/* A new connection of the same tuple: the old one's rows make room, and the client
+ * keeps the port it had (its own kernel, too, holds this for a continuation).
+ */
+static __always_inline void flow_forget(struct pkt *p, const struct flow *f)
+{
+	p->hint = f->sport;
+	flow_delete(&p->tuple, f);
 }
 
 /* A row begins half open, and alone: a dead one of its tuple in `flows` would be found first. */

@@ -268,6 +268,25 @@ static __always_inline void parse_transport(struct __sk_buff *skb, struct pkt *p
 		parse_icmp(skb, p);
 }
 
+/* The whole packet, as far as it is needed. CONTINUE, or TO_STACK as of parse_network. */
+static __always_inline int parse(struct __sk_buff *skb, struct pkt *p)
+{
+	int verdict = parse_network(skb, p);
+
+	if (verdict == CONTINUE)
+		parse_transport(skb, p);
+	return verdict;
+}
+
+/* Was it us who redirected the packet here? Nothing carries the stamp further. */
+static __always_inline bool take_stamp(struct __sk_buff *skb)
+{
+	if (skb->tc_index != REDIRECT_STAMP)
+		return false;
+	skb->tc_index = 0;
+	return true;
+}
+
 /* Would a device of this MTU refuse the packet? A GSO packet is judged by what it will
  * be cut into.
  */

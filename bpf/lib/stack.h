@@ -48,11 +48,10 @@ static __noinline int stack_syn(struct __sk_buff *skb, struct pkt *p)
 	flow_request(&f, p, generation_of(&p->tuple.src));
 	f.dst_generation = generation_of(&p->tuple.dst);
 	f.action = FLOW_TO_STACK;
-	f.seen_ns = p->now;
 	if (!p->hint && (row->action == FLOW_TO_STACK || row->src_generation != f.dst_generation ||
 			 row->dst_generation != f.src_generation || flow_expired(row, p, half)))
 		return TO_STACK;
-	f.sport = p->hint ? p->hint : 1024 + bpf_get_prandom_u32() % (65536 - 1024);
+	f.sport = p->hint ? p->hint : random_port();
 	f.flags = FLOW_TRANSLATE;
 	if (claim_reply(skb, p, &f, FLOW_TO_STACK) != CLAIM_DONE)
 		return -DROP_PORTS_EXHAUSTED;
@@ -95,7 +94,7 @@ static __always_inline int stack_tcp(struct __sk_buff *skb, struct pkt *p)
  */
 static __noinline int stack_udp(struct pkt *p)
 {
-	struct tuple reply, request;
+	struct tuple reply;
 	struct flow *f;
 	bool half;
 
@@ -103,11 +102,7 @@ static __noinline int stack_udp(struct pkt *p)
 	f = flow_row(&reply, &half);
 	if (likely(!f || f->action == FLOW_TO_STACK))
 		return TO_STACK;
-	flow_peer_key(&request, f, IPPROTO_UDP);
-	bpf_map_delete_elem(&flows, &request);
-	bpf_map_delete_elem(&halfopen, &request);
-	bpf_map_delete_elem(&flows, &reply);
-	bpf_map_delete_elem(&halfopen, &reply);
+	flow_delete(&reply, f);
 	return TO_STACK;
 }
 
