@@ -18,6 +18,17 @@ type DatapathAddr struct {
 	Ip [16]uint8
 }
 
+type DatapathCidr struct {
+	_        structs.HostLayout
+	Networks [8][64]int8
+}
+
+type DatapathCidrKey struct {
+	_      structs.HostLayout
+	Prefix uint32
+	Addr   [16]uint8
+}
+
 type DatapathCounter struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -47,14 +58,17 @@ const (
 	DatapathDropReasonDROP_PORTS_EXHAUSTED DatapathDropReason = 4
 	DatapathDropReasonDROP_TOO_BIG         DatapathDropReason = 5
 	DatapathDropReasonDROP_NO_ROOM         DatapathDropReason = 6
-	DatapathDropReasonDROP_REASON_MAX      DatapathDropReason = 7
+	DatapathDropReasonDROP_FRAGMENT_ORDER  DatapathDropReason = 7
+	DatapathDropReasonDROP_NO_ADDRESS      DatapathDropReason = 8
+	DatapathDropReasonDROP_REASON_MAX      DatapathDropReason = 9
 )
 
 type DatapathFeature uint32
 
 const (
-	DatapathFeatureFEATURE_CONNTRACK DatapathFeature = 1
-	DatapathFeatureFEATURE_TCX       DatapathFeature = 2
+	DatapathFeatureFEATURE_CONNTRACK    DatapathFeature = 1
+	DatapathFeatureFEATURE_TCX          DatapathFeature = 2
+	DatapathFeatureFEATURE_SHARED_PORTS DatapathFeature = 4
 )
 
 type DatapathFlow struct {
@@ -84,9 +98,10 @@ const (
 type DatapathFlowFlag uint16
 
 const (
-	DatapathFlowFlagFLOW_TRANSLATE DatapathFlowFlag = 1
-	DatapathFlowFlagFLOW_REPLY     DatapathFlowFlag = 2
-	DatapathFlowFlagFLOW_HOSTPORT  DatapathFlowFlag = 4
+	DatapathFlowFlagFLOW_TRANSLATE  DatapathFlowFlag = 1
+	DatapathFlowFlagFLOW_REPLY      DatapathFlowFlag = 2
+	DatapathFlowFlagFLOW_HOSTPORT   DatapathFlowFlag = 4
+	DatapathFlowFlagFLOW_MASQUERADE DatapathFlowFlag = 8
 )
 
 type DatapathFlowState uint32
@@ -183,10 +198,14 @@ type DatapathLimitKey struct {
 }
 
 type DatapathNodeConfig struct {
-	_        structs.HostLayout
-	Build    uint64
-	Schema   uint32
-	Features DatapathFeature
+	_         structs.HostLayout
+	Build     uint64
+	Schema    uint32
+	Features  DatapathFeature
+	Ports     [16]DatapathPortRange
+	PortCount uint32
+	Pad       uint32
+	Uplinks   [8]DatapathUplink
 }
 
 type DatapathPod struct {
@@ -216,11 +235,18 @@ type DatapathPodKey struct {
 	Addr DatapathAddr
 }
 
+type DatapathPortRange struct {
+	_     structs.HostLayout
+	First uint16
+	Last  uint16
+}
+
 type DatapathSide uint8
 
 const (
 	DatapathSideSIDE_FAST  DatapathSide = 0
 	DatapathSideSIDE_STACK DatapathSide = 1
+	DatapathSideSIDE_WIRE  DatapathSide = 2
 )
 
 type DatapathTuple struct {
@@ -234,18 +260,28 @@ type DatapathTuple struct {
 	Pad   uint16
 }
 
+type DatapathUplink struct {
+	_       structs.HostLayout
+	Addr4   DatapathAddr
+	Addr6   DatapathAddr
+	Ifindex uint32
+	Pad     uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	DatapathMapConfig                 = "config"
 	DatapathMapCounters               = "counters"
+	DatapathMapExcluded               = "excluded"
 	DatapathMapFlows                  = "flows"
 	DatapathMapFragments              = "fragments"
 	DatapathMapHalfopen               = "halfopen"
 	DatapathMapHostports              = "hostports"
 	DatapathMapIfaces                 = "ifaces"
 	DatapathMapLimits                 = "limits"
+	DatapathMapNonmasq                = "nonmasq"
 	DatapathMapPods                   = "pods"
 	DatapathProgFromHost              = "from_host"
 	DatapathProgFromPod               = "from_pod"
@@ -317,12 +353,14 @@ type DatapathProgramSpecs struct {
 type DatapathMapSpecs struct {
 	Config    *ebpf.MapSpec `ebpf:"config"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Excluded  *ebpf.MapSpec `ebpf:"excluded"`
 	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Fragments *ebpf.MapSpec `ebpf:"fragments"`
 	Halfopen  *ebpf.MapSpec `ebpf:"halfopen"`
 	Hostports *ebpf.MapSpec `ebpf:"hostports"`
 	Ifaces    *ebpf.MapSpec `ebpf:"ifaces"`
 	Limits    *ebpf.MapSpec `ebpf:"limits"`
+	Nonmasq   *ebpf.MapSpec `ebpf:"nonmasq"`
 	Pods      *ebpf.MapSpec `ebpf:"pods"`
 }
 
@@ -362,12 +400,14 @@ func (o *DatapathObjects) Close() error {
 type DatapathMaps struct {
 	Config    *ebpf.Map `ebpf:"config"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Excluded  *ebpf.Map `ebpf:"excluded"`
 	Flows     *ebpf.Map `ebpf:"flows"`
 	Fragments *ebpf.Map `ebpf:"fragments"`
 	Halfopen  *ebpf.Map `ebpf:"halfopen"`
 	Hostports *ebpf.Map `ebpf:"hostports"`
 	Ifaces    *ebpf.Map `ebpf:"ifaces"`
 	Limits    *ebpf.Map `ebpf:"limits"`
+	Nonmasq   *ebpf.Map `ebpf:"nonmasq"`
 	Pods      *ebpf.Map `ebpf:"pods"`
 }
 
@@ -375,12 +415,14 @@ func (m *DatapathMaps) Close() error {
 	return _DatapathClose(
 		m.Config,
 		m.Counters,
+		m.Excluded,
 		m.Flows,
 		m.Fragments,
 		m.Halfopen,
 		m.Hostports,
 		m.Ifaces,
 		m.Limits,
+		m.Nonmasq,
 		m.Pods,
 	)
 }

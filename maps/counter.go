@@ -84,5 +84,7 @@ func (r DropReason) String() string {
 		DropReason(bpf.DatapathDropReasonDROP_PORTS_EXHAUSTED): "ports_exhausted",
 		DropReason(bpf.DatapathDropReasonDROP_TOO_BIG):         "too_big",
 		DropReason(bpf.DatapathDropReasonDROP_NO_ROOM):         "no_room",
+		DropReason(bpf.DatapathDropReasonDROP_FRAGMENT_ORDER):  "fragment_order",
+		DropReason(bpf.DatapathDropReasonDROP_NO_ADDRESS):      "no_address",
 	})
 }

@@ -17,6 +17,7 @@ func (s Side) String() string {
 	return name(s, map[Side]string{
 		Side(bpf.DatapathSideSIDE_FAST):  "fast",
 		Side(bpf.DatapathSideSIDE_STACK): "stack",
+		Side(bpf.DatapathSideSIDE_WIRE):  "wire",
 	})
 }
 
@@ -32,7 +33,9 @@ func (f PodFlags) Names() []string {
 }
 
 // Names gives the bits that are set, in the order of their values.
-func (f FlowFlags) Names() []string { return bits(f, []string{"translate", "reply", "hostport"}) }
+func (f FlowFlags) Names() []string {
+	return bits(f, []string{"translate", "reply", "hostport", "masquerade"})
+}
 
 // Names gives the bits that are set, in the order of their values.
 func (s FlowState) Names() []string {
@@ -40,7 +43,7 @@ func (s FlowState) Names() []string {
 }
 
 // Names gives the bits that are set, in the order of their values.
-func (f Features) Names() []string { return bits(f, []string{"conntrack", "tcx"}) }
+func (f Features) Names() []string { return bits(f, []string{"conntrack", "tcx", "shared_ports"}) }
 
 func (f PodFlags) String() string  { return strings.Join(f.Names(), ",") }
 func (f FlowFlags) String() string { return strings.Join(f.Names(), ",") }

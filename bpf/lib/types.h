@@ -15,6 +15,7 @@ struct addr {
 enum side : __u8 {
 	SIDE_FAST = 0,	/* from a pod, the wire or lo: before the stack */
 	SIDE_STACK = 1, /* on the way from the stack to a pod */
+	SIDE_WIRE = 2,	/* on the way from the stack to the wire */
 };
 
 /* What a packet says of itself, or what it is made to say. */
@@ -119,9 +120,10 @@ enum flow_action : __u16 {
 };
 
 enum flow_flag : __u16 {
-	FLOW_TRANSLATE = 1 << 0, /* src, dst or a port differs from the key */
-	FLOW_REPLY = 1 << 1,	 /* the reply's row */
-	FLOW_HOSTPORT = 1 << 2,	 /* the request called a hostPort */
+	FLOW_TRANSLATE = 1 << 0,  /* src, dst or a port differs from the key */
+	FLOW_REPLY = 1 << 1,	  /* the reply's row */
+	FLOW_HOSTPORT = 1 << 2,	  /* the request called a hostPort */
+	FLOW_MASQUERADE = 1 << 3, /* the request left with an address of the node */
 };
 
 enum flow_state : __u32 {
@@ -160,8 +162,22 @@ struct fragment_key {
 };
 
 struct fragment {
-	struct tuple tuple;
+	struct tuple tuple; /* all zero: a later fragment came, and no first one */
 	__u64 seen_ns;
+};
+
+#define CIDR_NETWORKS 8
+
+/* nonmasq, excluded: range of addresses (LPM) -> the networks whose configuration names
+ * it. The prefix counts the bits of the 16 bytes, so IPv4's has 96 more.
+ */
+struct cidr_key {
+	__u32 prefix;
+	__u8 addr[16];
+};
+
+struct cidr {
+	char networks[CIDR_NETWORKS][64]; /* unused: all zero */
 };
 
 enum hook : __u16 {
@@ -179,6 +195,8 @@ enum drop_reason : __u16 {
 	DROP_PORTS_EXHAUSTED = 4, /* every port tried for the reply tuple is taken */
 	DROP_TOO_BIG = 5,	  /* the host's datagram to a hostPort exceeds the pod's MTU */
 	DROP_NO_ROOM = 6,	  /* a row could not be written */
+	DROP_FRAGMENT_ORDER = 7,  /* a later fragment of a translated datagram came before its first */
+	DROP_NO_ADDRESS = 8,	  /* masquerade: the uplink has no address of the family */
 	DROP_REASON_MAX,
 };
 
@@ -199,11 +217,32 @@ struct counter {
 enum feature : __u32 {
 	FEATURE_CONNTRACK = 1 << 0, /* programs were verified with the conntrack kfuncs */
 	FEATURE_TCX = 1 << 1,
+	FEATURE_SHARED_PORTS = 1 << 2, /* few numbers are free of the host's: `ports` holds its too */
 };
+
+struct port_range {
+	__u16 first;
+	__u16 last; /* inclusive */
+};
+
+/* An uplink's address, for kernels whose FIB lookup does not tell it (before 6.7). */
+struct uplink {
+	struct addr addr4; /* zero: none */
+	struct addr addr6;
+	__u32 ifindex;
+	__u32 pad;
+};
+
+#define PORT_RANGES 16
+#define UPLINKS 8
 
 /* config: the one row (key 0) of what a later ADD may change */
 struct node_config {
 	__u64 build; /* hash of the object that is loaded */
 	__u32 schema;
 	enum feature features;
+	struct port_range ports[PORT_RANGES]; /* source ports of masqueraded flows; unused: 0-0 */
+	__u32 port_count;		      /* numbers in `ports` */
+	__u32 pad;
+	struct uplink uplinks[UPLINKS]; /* unused: ifindex 0 */
 };
