@@ -156,6 +156,7 @@ type flow struct {
 	from, to        uint64        // generations
 	action, reply   bpf.DatapathFlowAction
 	hostport        bool
+	masked          bool                  // masqueraded
 	state, stateOut bpf.DatapathFlowState // of the request's and of the reply's row
 	seq             uint32
 	seen            uint64 // 0: whenever the run was
@@ -173,6 +174,9 @@ func (f flow) rows() rows {
 	flags := bpf.DatapathFlowFlag(0)
 	if f.in.Tuple() != f.out.Tuple() {
 		flags |= bpf.DatapathFlowFlagFLOW_TRANSLATE
+	}
+	if f.masked {
+		flags |= flowMasquerade | bpf.DatapathFlowFlagFLOW_TRANSLATE
 	}
 	if f.hostport {
 		flags |= bpf.DatapathFlowFlagFLOW_HOSTPORT

@@ -198,7 +198,7 @@ func TestPrivilegedNotOpened(t *testing.T) {
 	reset.Flags = packet.RST | packet.ACK
 	for name, tr := range map[string]packet.Transport{
 		"reset": reset, "echo reply": packet.Echo{ID: 40000, Reply: true},
-		"router advertisement": packet.ICMP{Type: 134}, "ICMP error": packet.ICMP{Type: 3, Code: 1},
+		"timestamp": packet.ICMP{Type: 13}, "ICMP error": packet.ICMP{Type: 3, Code: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachFamily(t, func(n *node, f family) {

@@ -82,7 +82,7 @@ int to_uplink(struct __sk_buff *skb)
 	if (take_stamp(skb) || parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
 
-	return finish(skb, HOOK_TO_UPLINK, stack_to_wire(&p));
+	return finish(skb, HOOK_TO_UPLINK, stack_to_wire(skb, &p));
 }
 
 /* The host to itself: tc egress of lo, while there is a hostPort. */

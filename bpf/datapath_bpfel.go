@@ -272,30 +272,31 @@ type DatapathUplink struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	DatapathMapConfig                 = "config"
-	DatapathMapCounters               = "counters"
-	DatapathMapExcluded               = "excluded"
-	DatapathMapFlows                  = "flows"
-	DatapathMapFragments              = "fragments"
-	DatapathMapHalfopen               = "halfopen"
-	DatapathMapHostports              = "hostports"
-	DatapathMapIfaces                 = "ifaces"
-	DatapathMapLimits                 = "limits"
-	DatapathMapNonmasq                = "nonmasq"
-	DatapathMapPods                   = "pods"
-	DatapathProgFromHost              = "from_host"
-	DatapathProgFromPod               = "from_pod"
-	DatapathProgFromUplink            = "from_uplink"
-	DatapathProgToPod                 = "to_pod"
-	DatapathProgToUplink              = "to_uplink"
-	DatapathVarEgressToleranceNs      = "egress_tolerance_ns"
-	DatapathVarHaveConntrack          = "have_conntrack"
-	DatapathVarOtherTimeoutNs         = "other_timeout_ns"
-	DatapathVarTcpClosedTimeoutNs     = "tcp_closed_timeout_ns"
-	DatapathVarTcpSynTimeoutNs        = "tcp_syn_timeout_ns"
-	DatapathVarTcpTimeoutNs           = "tcp_timeout_ns"
-	DatapathVarUdpTimeoutNs           = "udp_timeout_ns"
-	DatapathVarUdpUnansweredTimeoutNs = "udp_unanswered_timeout_ns"
+	DatapathMapConfig                    = "config"
+	DatapathMapCounters                  = "counters"
+	DatapathMapExcluded                  = "excluded"
+	DatapathMapFlows                     = "flows"
+	DatapathMapFragments                 = "fragments"
+	DatapathMapHalfopen                  = "halfopen"
+	DatapathMapHostports                 = "hostports"
+	DatapathMapIfaces                    = "ifaces"
+	DatapathMapLimits                    = "limits"
+	DatapathMapNonmasq                   = "nonmasq"
+	DatapathMapPods                      = "pods"
+	DatapathProgFromHost                 = "from_host"
+	DatapathProgFromPod                  = "from_pod"
+	DatapathProgFromUplink               = "from_uplink"
+	DatapathProgToPod                    = "to_pod"
+	DatapathProgToUplink                 = "to_uplink"
+	DatapathVarEgressToleranceNs         = "egress_tolerance_ns"
+	DatapathVarHaveConntrack             = "have_conntrack"
+	DatapathVarMasqueradeClosedTimeoutNs = "masquerade_closed_timeout_ns"
+	DatapathVarOtherTimeoutNs            = "other_timeout_ns"
+	DatapathVarTcpClosedTimeoutNs        = "tcp_closed_timeout_ns"
+	DatapathVarTcpSynTimeoutNs           = "tcp_syn_timeout_ns"
+	DatapathVarTcpTimeoutNs              = "tcp_timeout_ns"
+	DatapathVarUdpTimeoutNs              = "udp_timeout_ns"
+	DatapathVarUdpUnansweredTimeoutNs    = "udp_unanswered_timeout_ns"
 )
 
 // LoadDatapath returns the embedded CollectionSpec for Datapath.
@@ -368,14 +369,15 @@ type DatapathMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DatapathVariableSpecs struct {
-	EgressToleranceNs      *ebpf.VariableSpec `ebpf:"egress_tolerance_ns"`
-	HaveConntrack          *ebpf.VariableSpec `ebpf:"have_conntrack"`
-	OtherTimeoutNs         *ebpf.VariableSpec `ebpf:"other_timeout_ns"`
-	TcpClosedTimeoutNs     *ebpf.VariableSpec `ebpf:"tcp_closed_timeout_ns"`
-	TcpSynTimeoutNs        *ebpf.VariableSpec `ebpf:"tcp_syn_timeout_ns"`
-	TcpTimeoutNs           *ebpf.VariableSpec `ebpf:"tcp_timeout_ns"`
-	UdpTimeoutNs           *ebpf.VariableSpec `ebpf:"udp_timeout_ns"`
-	UdpUnansweredTimeoutNs *ebpf.VariableSpec `ebpf:"udp_unanswered_timeout_ns"`
+	EgressToleranceNs         *ebpf.VariableSpec `ebpf:"egress_tolerance_ns"`
+	HaveConntrack             *ebpf.VariableSpec `ebpf:"have_conntrack"`
+	MasqueradeClosedTimeoutNs *ebpf.VariableSpec `ebpf:"masquerade_closed_timeout_ns"`
+	OtherTimeoutNs            *ebpf.VariableSpec `ebpf:"other_timeout_ns"`
+	TcpClosedTimeoutNs        *ebpf.VariableSpec `ebpf:"tcp_closed_timeout_ns"`
+	TcpSynTimeoutNs           *ebpf.VariableSpec `ebpf:"tcp_syn_timeout_ns"`
+	TcpTimeoutNs              *ebpf.VariableSpec `ebpf:"tcp_timeout_ns"`
+	UdpTimeoutNs              *ebpf.VariableSpec `ebpf:"udp_timeout_ns"`
+	UdpUnansweredTimeoutNs    *ebpf.VariableSpec `ebpf:"udp_unanswered_timeout_ns"`
 }
 
 // DatapathObjects contains all objects after they have been loaded into the kernel.
@@ -431,14 +433,15 @@ func (m *DatapathMaps) Close() error {
 //
 // It can be passed to LoadDatapathObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DatapathVariables struct {
-	EgressToleranceNs      *ebpf.Variable `ebpf:"egress_tolerance_ns"`
-	HaveConntrack          *ebpf.Variable `ebpf:"have_conntrack"`
-	OtherTimeoutNs         *ebpf.Variable `ebpf:"other_timeout_ns"`
-	TcpClosedTimeoutNs     *ebpf.Variable `ebpf:"tcp_closed_timeout_ns"`
-	TcpSynTimeoutNs        *ebpf.Variable `ebpf:"tcp_syn_timeout_ns"`
-	TcpTimeoutNs           *ebpf.Variable `ebpf:"tcp_timeout_ns"`
-	UdpTimeoutNs           *ebpf.Variable `ebpf:"udp_timeout_ns"`
-	UdpUnansweredTimeoutNs *ebpf.Variable `ebpf:"udp_unanswered_timeout_ns"`
+	EgressToleranceNs         *ebpf.Variable `ebpf:"egress_tolerance_ns"`
+	HaveConntrack             *ebpf.Variable `ebpf:"have_conntrack"`
+	MasqueradeClosedTimeoutNs *ebpf.Variable `ebpf:"masquerade_closed_timeout_ns"`
+	OtherTimeoutNs            *ebpf.Variable `ebpf:"other_timeout_ns"`
+	TcpClosedTimeoutNs        *ebpf.Variable `ebpf:"tcp_closed_timeout_ns"`
+	TcpSynTimeoutNs           *ebpf.Variable `ebpf:"tcp_syn_timeout_ns"`
+	TcpTimeoutNs              *ebpf.Variable `ebpf:"tcp_timeout_ns"`
+	UdpTimeoutNs              *ebpf.Variable `ebpf:"udp_timeout_ns"`
+	UdpUnansweredTimeoutNs    *ebpf.Variable `ebpf:"udp_unanswered_timeout_ns"`
 }
 
 // DatapathPrograms contains all programs after they have been loaded into the kernel.

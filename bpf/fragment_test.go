@@ -92,6 +92,12 @@ func TestPrivilegedFragmentsStray(t *testing.T) {
 		}
 		stray(frames[1])
 		n.tables(packet.Out{}, nil, nil)
+		// Then the first one has nothing to lead to; the count is of datagrams.
+		n.dropped(n.arrive("from_uplink", frames[:1])[0], n.uplink.Index, fromUplinkHook, dropFragmentOrder)
+		stray(frames[2])
+		// The network does not keep fragments that long: this is another datagram.
+		n.ageFragments(time.Second)
+		n.Object.ClearDrops(n)
 		n.verdict(n.arrive("from_uplink", frames[:1])[0], packet.Redirect)
 		stray(fl.in.Fragments(fragmentID+1, 1000)[1])
 		stray(fl.in.From(f.client2, 40000).Fragments(fragmentID, 1000)[1])
@@ -100,13 +106,18 @@ func TestPrivilegedFragmentsStray(t *testing.T) {
 		}
 		n.verdict(n.arrive("from_uplink", frames[1:2])[0], packet.Redirect)
 
-		for key, row := range packet.Rows[bpf.DatapathFragmentKey, bpf.DatapathFragment](n, n.maps.Fragments) {
-			row.SeenNs -= uint64(31 * time.Second)
-			packet.Put(n, n.maps.Fragments, key, row)
-		}
+		n.ageFragments(31 * time.Second)
 		stray(frames[2])
 		n.notDropped()
 	})
+}
+
+func (n *node) ageFragments(by time.Duration) {
+	n.Helper()
+	for key, row := range packet.Rows[bpf.DatapathFragmentKey, bpf.DatapathFragment](n, n.maps.Fragments) {
+		row.SeenNs -= uint64(by)
+		packet.Put(n, n.maps.Fragments, key, row)
+	}
 }
 
 // The fragments of an untranslated flow all go to the stack, the first too, also where a
@@ -132,8 +143,10 @@ func TestPrivilegedFragmentsUntranslated(t *testing.T) {
 							n.tables(out, nil, want)
 						}
 					}
-					if rows := packet.Rows[bpf.DatapathFragmentKey, bpf.DatapathFragment](n, n.maps.Fragments); len(rows) > 0 {
-						n.Errorf("fragments: %+v", rows)
+					for key, row := range packet.Rows[bpf.DatapathFragmentKey, bpf.DatapathFragment](n, n.maps.Fragments) {
+						if row.Tuple != (bpf.DatapathTuple{}) {
+							n.Errorf("fragments: %+v leads to %s", key, name(row.Tuple))
+						}
 					}
 				}
 				n.notDropped()

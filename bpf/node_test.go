@@ -22,12 +22,13 @@ var object = sync.OnceValues(func() (*packet.Object, error) { return packet.Load
 // Rows are aged by writing an earlier time into them, and a machine that has just been
 // booted has no time that lies five days back.
 var timeouts = map[string]time.Duration{
-	bpf.DatapathVarUdpUnansweredTimeoutNs: 3 * time.Second,
-	bpf.DatapathVarUdpTimeoutNs:           4 * time.Second,
-	bpf.DatapathVarTcpSynTimeoutNs:        5 * time.Second,
-	bpf.DatapathVarTcpClosedTimeoutNs:     6 * time.Second,
-	bpf.DatapathVarOtherTimeoutNs:         7 * time.Second,
-	bpf.DatapathVarTcpTimeoutNs:           8 * time.Second,
+	bpf.DatapathVarUdpUnansweredTimeoutNs:    3 * time.Second,
+	bpf.DatapathVarUdpTimeoutNs:              4 * time.Second,
+	bpf.DatapathVarTcpSynTimeoutNs:           5 * time.Second,
+	bpf.DatapathVarTcpClosedTimeoutNs:        6 * time.Second,
+	bpf.DatapathVarMasqueradeClosedTimeoutNs: 7 * time.Second,
+	bpf.DatapathVarOtherTimeoutNs:            7 * time.Second,
+	bpf.DatapathVarTcpTimeoutNs:              8 * time.Second,
 }
 
 // The clock of a machine that has just booted does not reach back to when the tests' old
@@ -197,6 +198,11 @@ func (n *node) fromPod(p pod, pkt packet.Packet) packet.Out {
 func (n *node) fromPodA(pkt packet.Packet) packet.Out {
 	n.Helper()
 	return n.fromPod(n.a, pkt)
+}
+
+func (n *node) fromPodB(pkt packet.Packet) packet.Out {
+	n.Helper()
+	return n.fromPod(n.b, pkt)
 }
 
 func (n *node) fromUplink(pkt packet.Packet) packet.Out {

@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	fromPodHook    = bpf.DatapathHookHOOK_FROM_POD
-	fromUplinkHook = bpf.DatapathHookHOOK_FROM_UPLINK
-	dropSource     = bpf.DatapathDropReasonDROP_SOURCE
-	dropLoopback   = bpf.DatapathDropReasonDROP_LOOPBACK
+	fromPodHook       = bpf.DatapathHookHOOK_FROM_POD
+	fromUplinkHook    = bpf.DatapathHookHOOK_FROM_UPLINK
+	dropFragmentOrder = bpf.DatapathDropReasonDROP_FRAGMENT_ORDER
+	dropSource        = bpf.DatapathDropReasonDROP_SOURCE
+	dropLoopback      = bpf.DatapathDropReasonDROP_LOOPBACK
 )
 
 // S1: a pod's packets have a pod's own address.
@@ -140,7 +141,8 @@ func TestPrivilegedLinkTalk(t *testing.T) {
 		for _, src := range []string{"::", "fe80::1234", "febf::1"} {
 			for _, exts := range [][]packet.Extension{nil, routerAlert} {
 				n.clear()
-				p := between(ip(src), ip("ff02::1"), packet.ICMP{Type: icmpType}).With(make([]byte, 20)).Lives(255)
+				about := append(make([]byte, 4), ip("fe80::1234").AsSlice()...)
+				p := between(ip(src), ip("ff02::1"), packet.ICMP{Type: icmpType}).With(about).Lives(255)
 				p.Extensions = exts
 				out := n.fromPod(n.a, p)
 				if passes {

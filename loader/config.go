@@ -14,14 +14,15 @@ import (
 // netfilter's conntrack: a flow lives as long beside it as in it.
 func variables(conntrack bool) map[string]any {
 	return map[string]any{
-		"have_conntrack":            flag(conntrack),
-		"tcp_syn_timeout_ns":        ns(60 * time.Second),
-		"tcp_timeout_ns":            ns(5 * 24 * time.Hour),
-		"tcp_closed_timeout_ns":     ns(60 * time.Second),
-		"udp_unanswered_timeout_ns": ns(30 * time.Second),
-		"udp_timeout_ns":            ns(180 * time.Second),
-		"other_timeout_ns":          ns(600 * time.Second),
-		"egress_tolerance_ns":       ns(20 * time.Millisecond),
+		"have_conntrack":               flag(conntrack),
+		"tcp_syn_timeout_ns":           ns(60 * time.Second),
+		"tcp_timeout_ns":               ns(5 * 24 * time.Hour),
+		"tcp_closed_timeout_ns":        ns(60 * time.Second),
+		"masquerade_closed_timeout_ns": ns(120 * time.Second),
+		"udp_unanswered_timeout_ns":    ns(30 * time.Second),
+		"udp_timeout_ns":               ns(180 * time.Second),
+		"other_timeout_ns":             ns(600 * time.Second),
+		"egress_tolerance_ns":          ns(20 * time.Millisecond),
 	}
 }
 

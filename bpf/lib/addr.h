@@ -55,6 +55,23 @@ static __always_inline bool addr_is_unicast(const struct addr *a)
 	return a->ip[0] != 0xff && !addr_is_zero(a);
 }
 
+static __always_inline bool addr_is_link_local6(const struct addr *a)
+{
+	return a->ip[0] == 0xfe && (a->ip[1] & 0xc0) == 0x80;
+}
+
+/* The gateway's end of every veth, and nobody's anywhere else. */
+static __always_inline void addr_gateway4(struct addr *a)
+{
+	addr_v4(a, bpf_htonl(0xa9fe0101)); /* 169.254.1.1 */
+}
+
+static __always_inline void addr_gateway6(struct addr *a)
+{
+	*(__u64 *)a->ip = bpf_cpu_to_be64(0xfe80ULL << 48); /* fe80::1 */
+	*(__u64 *)(a->ip + 8) = bpf_cpu_to_be64(1);
+}
+
 static __always_inline void tuple_reverse(struct tuple *to, const struct tuple *from)
 {
 	to->src = from->dst;

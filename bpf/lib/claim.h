@@ -8,12 +8,27 @@
 
 #include "conntrack.h"
 #include "flow.h"
+#include "hostport.h"
 
 #define CLAIM_TRIES 32 /* ports tried for a reply tuple */
 
 #define FLOW_OPENED 0x101
 #define CLAIM_HELD 0
 #define CLAIM_DONE 1
+
+/* A masqueraded flow's claim outlives its pod as it does the connection. */
+static __always_inline bool claim_expired(const struct flow *row, bool half, const struct pkt *p)
+{
+	struct pod *pod;
+
+	if (flow_expired(row, p, half))
+		return true;
+	if (!(row->flags & FLOW_MASQUERADE) || !row->dst_generation ||
+	    p->now <= row->seen_ns + masquerade_closed_timeout_ns)
+		return false;
+	pod = pod_find(&row->dst);
+	return !pod || pod->generation != row->dst_generation;
+}
 
 /* Is the row someone else's claim? One of a former pod, or of the pod that had the client's
  * address before, is nobody's; one of the same client calling the same address by the same way
@@ -24,9 +39,10 @@ static __always_inline bool claim_held(const struct flow *row, bool half, const 
 {
 	bool same_client = addr_equal(&row->dst, &want->dst);
 
-	if (row->src_generation != want->src_generation || flow_expired(row, p, half) ||
-	    (same_client && row->dst_generation != want->dst_generation))
+	if (row->src_generation != want->src_generation || claim_expired(row, half, p))
 		return false;
+	if (same_client && row->dst_generation != want->dst_generation)
+		return row->flags & FLOW_MASQUERADE;
 	return !(same_client && row->action == want->action && row->sport == want->sport &&
 		 row->dport == want->dport && addr_equal(&row->src, &want->src));
 }
@@ -51,7 +67,10 @@ static __always_inline bool claim_free(struct claim *c, struct flow **half)
 		return false;
 	if (ct_lookup(c->skb, &c->key) != CT_UNKNOWN)
 		return false;
-	return c->reply.action != FLOW_TO_HOST || !host_socket(c->skb, &c->key);
+	if (c->reply.flags & FLOW_MASQUERADE) /* the number is one of the node's own */
+		return !is_hostport(&c->key) && !host_socket(c->skb, &c->key);
+	return c->reply.action != FLOW_TO_HOST ||
+	       !(c->key.proto == IPPROTO_TCP && host_socket(c->skb, &c->key));
 }
 
 /* Claim c->key for c->reply. */
@@ -84,6 +103,38 @@ static __always_inline __u16 random_port(void)
 	return 1024 + bpf_get_prandom_u32() % (65536 - 1024);
 }
 
+/* Is the number one of those that masqueraded flows may have? */
+__noinline int pool_holds(__u32 port)
+{
+	__u32 key = 0;
+	struct node_config *node = bpf_map_lookup_elem(&config, &key);
+
+	if (!node)
+		return 0;
+	for (int i = 0; i < PORT_RANGES && node->ports[i].last; i++)
+		if (port >= node->ports[i].first && port <= node->ports[i].last)
+			return 1;
+	return 0;
+}
+
+/* Any of them, each as likely as the other; 0: there is none. */
+__noinline int pool_port(void)
+{
+	__u32 key = 0, n, size;
+	struct node_config *node = bpf_map_lookup_elem(&config, &key);
+
+	if (!node || !node->port_count)
+		return 0;
+	n = bpf_get_prandom_u32() % node->port_count;
+	for (int i = 0; i < PORT_RANGES; i++) {
+		size = node->ports[i].last - node->ports[i].first + 1;
+		if (n < size)
+			return node->ports[i].first + n;
+		n -= size;
+	}
+	return 0;
+}
+
 /* One try (bpf_loop: the verifier walks it once, however many there are). */
 static long claim_try(__u32 i, struct claim *c)
 {
@@ -97,9 +148,9 @@ static long claim_try(__u32 i, struct claim *c)
 	}
 	if (!has_changeable_port(c->p))
 		return 1;
-	f->sport = random_port();
+	f->sport = f->flags & FLOW_MASQUERADE ? pool_port() : random_port();
 	f->flags |= FLOW_TRANSLATE;
-	return 0;
+	return !f->sport;
 }
 
 /* Claim a reply tuple for the request row f, changing the client's port in f if that

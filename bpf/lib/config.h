@@ -18,6 +18,10 @@ volatile const __u64 tcp_timeout_ns = 5 * 86400 * NSEC_PER_SEC;
  * pod's own TIME_WAIT lasts (TCP_TIMEWAIT_LEN).
  */
 volatile const __u64 tcp_closed_timeout_ns = 60 * NSEC_PER_SEC;
+/* A masqueraded flow's port stays its own this long after it closed, or its pod went:
+ * the far side may be in TIME_WAIT, and its late packets are not for the next pod.
+ */
+volatile const __u64 masquerade_closed_timeout_ns = 120 * NSEC_PER_SEC;
 volatile const __u64 udp_unanswered_timeout_ns = 30 * NSEC_PER_SEC;
 volatile const __u64 udp_timeout_ns = 180 * NSEC_PER_SEC;
 volatile const __u64 other_timeout_ns = 600 * NSEC_PER_SEC;

@@ -65,22 +65,40 @@ __noinline int ct_lookup(struct __sk_buff *skb, struct tuple *t)
 	return opts.dir ? CT_REPLY : CT_REQUEST;
 }
 
-/* Would the packet of this tuple meet a connected TCP socket of the host? */
-__noinline int host_socket(struct __sk_buff *skb, struct tuple *t)
+static __always_inline int host_tcp_socket(struct __sk_buff *skb, struct bpf_sock_tuple *st, __u32 size)
 {
-	struct bpf_sock_tuple st;
-	struct bpf_sock *sk;
+	struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, st, size, BPF_F_CURRENT_NETNS, 0);
 	int connected;
 
-	if (!t || t->proto != IPPROTO_TCP)
-		return 0;
-	if (sock_tuple(&st, t) == sizeof(st.ipv4))
-		sk = bpf_skc_lookup_tcp(skb, &st, sizeof(st.ipv4), BPF_F_CURRENT_NETNS, 0);
-	else
-		sk = bpf_skc_lookup_tcp(skb, &st, sizeof(st.ipv6), BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return 0;
 	connected = sk->state != BPF_TCP_LISTEN;
 	bpf_sk_release(sk);
 	return connected;
+}
+
+static __always_inline int host_udp_socket(struct __sk_buff *skb, struct bpf_sock_tuple *st, __u32 size)
+{
+	struct bpf_sock *sk = bpf_sk_lookup_udp(skb, st, size, BPF_F_CURRENT_NETNS, 0);
+
+	if (!sk)
+		return 0;
+	bpf_sk_release(sk);
+	return 1;
+}
+
+/* Would the packet of this tuple meet a socket of the host: of TCP, a connected one
+ * (TIME_WAIT too); of UDP, any?
+ */
+__noinline int host_socket(struct __sk_buff *skb, struct tuple *t)
+{
+	struct bpf_sock_tuple st;
+
+	if (!t || (t->proto != IPPROTO_TCP && t->proto != IPPROTO_UDP))
+		return 0;
+	if (sock_tuple(&st, t) == sizeof(st.ipv4))
+		return t->proto == IPPROTO_TCP ? host_tcp_socket(skb, &st, sizeof(st.ipv4)) :
+						 host_udp_socket(skb, &st, sizeof(st.ipv4));
+	return t->proto == IPPROTO_TCP ? host_tcp_socket(skb, &st, sizeof(st.ipv6)) :
+					 host_udp_socket(skb, &st, sizeof(st.ipv6));
 }

@@ -21,8 +21,10 @@ static __always_inline bool flow_closed(const struct flow *f)
 
 static __always_inline __u64 flow_timeout(const struct flow *f, __u8 proto, bool half)
 {
+	if (proto == IPPROTO_TCP && unlikely(flow_closed(f)))
+		return f->flags & FLOW_MASQUERADE ? masquerade_closed_timeout_ns : tcp_closed_timeout_ns;
 	if (proto == IPPROTO_TCP)
-		return flow_closed(f) ? tcp_closed_timeout_ns : half ? tcp_syn_timeout_ns : tcp_timeout_ns;
+		return half ? tcp_syn_timeout_ns : tcp_timeout_ns;
 	if (proto == IPPROTO_UDP)
 		return half ? udp_unanswered_timeout_ns : udp_timeout_ns;
 	return half ? udp_unanswered_timeout_ns : other_timeout_ns;
@@ -42,8 +44,10 @@ static __always_inline void flow_peer_key(struct tuple *key, const struct flow *
 	key->sport = f->dport;
 	key->dport = f->sport;
 	key->proto = proto;
-	/* The request of a flow that the stack translated is seen on its way to the pod. */
-	key->side = f->action == FLOW_TO_STACK && (f->flags & FLOW_REPLY) ? SIDE_STACK : SIDE_FAST;
+	key->side = SIDE_FAST;
+	/* A request that the stack sent is seen on its way out of it. */
+	if (f->action == FLOW_TO_STACK && (f->flags & FLOW_REPLY))
+		key->side = f->flags & FLOW_MASQUERADE ? SIDE_WIRE : SIDE_STACK;
 	key->pad = 0;
 }
 

@@ -2,10 +2,8 @@
 /* The fast path: the packet's live flow, or a new one, and what it says is done. */
 #pragma once
 
-#include "claim.h"
-#include "fragment.h"
-#include "hostport.h"
-#include "nat.h"
+#include "icmp.h"
+#include "masquerade.h"
 
 /* A row counts while the pods at its ends are those that it was made for. */
 static __always_inline struct flow *live_flow(struct pkt *p, __u64 generation, bool *half, struct pod **to)
@@ -17,17 +15,24 @@ static __always_inline struct flow *live_flow(struct pkt *p, __u64 generation, b
 		*to = pod_find(&f->dst);
 		if (!*to || (*to)->generation != f->dst_generation)
 			return NULL;
+	} else if (f && f->flags & FLOW_MASQUERADE && generation_of(&f->dst) != f->dst_generation) {
+		return NULL;
 	}
 	return f;
 }
 
 /* The pod's own address was called. Chained, the main plugin's policies rule that path. */
-static __always_inline bool direct_target(const struct pkt *p, struct flow *f)
+static __always_inline bool direct_target(struct pkt *p, struct flow *f)
 {
 	struct pod *pod = pod_find(&p->tuple.dst);
 
-	if (!pod || (pod->flags & POD_CHAINED) || p->fragment)
+	if (!pod || (pod->flags & POD_CHAINED))
 		return false;
+	if (unlikely(p->fragment)) {
+		if (p->fragment == FIRST_FRAGMENT && (pod->flags & POD_MASQUERADE))
+			note_stack_request(p, pod->generation);
+		return false;
+	}
 	f->dst_generation = pod->generation;
 	f->action = FLOW_TO_POD;
 	return true;
@@ -40,14 +45,10 @@ static __always_inline void hide_caller(const struct pkt *p, struct flow *f)
 {
 	if (f->src_generation != f->dst_generation && !addr_is_loopback(&f->src))
 		return;
-	if (p->version == 4) {
-		addr_v4(&f->src, bpf_htonl(0xa9fe0101)); /* 169.254.1.1 */
-	} else {
-		__builtin_memset(&f->src, 0, sizeof(f->src)); /* fe80::1 */
-		f->src.ip[0] = 0xfe;
-		f->src.ip[1] = 0x80;
-		f->src.ip[15] = 1;
-	}
+	if (p->version == 4)
+		addr_gateway4(&f->src);
+	else
+		addr_gateway6(&f->src);
 }
 
 static __noinline int open_flow(struct __sk_buff *skb, struct pkt *p, __u64 generation, enum hook hook)
@@ -68,21 +69,18 @@ static __noinline int open_flow(struct __sk_buff *skb, struct pkt *p, __u64 gene
 						    FLOW_TO_HOST);
 }
 
-/* Into lo, as if it had never left. */
-static __always_inline int deliver_to_host(struct __sk_buff *skb)
+/* The stack says what is wrong with the packet (too big, TTL at its end), which it gets as
+ * it came. But a hostPort's would end on the node as it came: that one is translated, and
+ * so is the answer, in to_uplink or to_pod.
+ */
+static __always_inline int stack_answers(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 {
-	struct ethhdr *eth = pkt_at(skb, 0, sizeof(*eth));
-
-	if (!eth)
-		return TO_STACK;
-	__builtin_memset(eth, 0, 2 * ETH_ALEN);
-	return bpf_redirect(LO_IFINDEX, BPF_F_INGRESS);
+	if ((f->flags & (FLOW_HOSTPORT | FLOW_REPLY)) == FLOW_HOSTPORT)
+		translate(skb, p, f, 0);
+	return TO_STACK;
 }
 
-/* Do what the row says; `to` is the pod it leads to, if any. Whatever the stack must
- * answer (too big, TTL at its end) it gets as it came, so nothing is written before that
- * is known.
- */
+/* Do what the row says; `to` is the pod it leads to, if any. */
 static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct flow *f, bool half,
 				 struct pod *to, enum hook hook)
 {
@@ -90,10 +88,10 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 	struct next_hop next;
 	int action = f->action;
 
-	if (hop && p->ttl <= 1)
-		return TO_STACK;
-	if (to && pod_too_small(skb, p, to))
-		return hook == HOOK_FROM_HOST ? -DROP_TOO_BIG : TO_STACK;
+	if (hop && unlikely(p->ttl <= 1))
+		return stack_answers(skb, p, f);
+	if (to && unlikely(pod_too_small(skb, p, to)))
+		return hook == HOOK_FROM_HOST ? -DROP_TOO_BIG : stack_answers(skb, p, f);
 	if (action == FLOW_TO_WIRE && route_lookup(skb, p, f, &next) != CONTINUE)
 		return TO_STACK;
 
@@ -118,7 +116,9 @@ static __always_inline int forward(struct __sk_buff *skb, struct pkt *p, __u64 g
 	bool half;
 	int verdict;
 
-	if (p->rowless || (p->fragment == LATER_FRAGMENT && !fragment_restore(p)))
+	if (unlikely(p->rowless))
+		return is_icmp_error(p) ? carry_error(skb, p, hook) : TO_STACK;
+	if (p->fragment == LATER_FRAGMENT && !fragment_restore(p, SIDE_FAST))
 		return TO_STACK;
 	f = live_flow(p, generation, &half, &to);
 	if (unlikely(!f)) {
@@ -132,8 +132,8 @@ static __always_inline int forward(struct __sk_buff *skb, struct pkt *p, __u64 g
 	if (unlikely(p->fragment)) {
 		if (!(f->flags & FLOW_TRANSLATE))
 			return TO_STACK;
-		if (p->fragment == FIRST_FRAGMENT)
-			fragment_record(p);
+		if (p->fragment == FIRST_FRAGMENT && !fragment_begin(p, SIDE_FAST))
+			return -DROP_FRAGMENT_ORDER;
 	}
 	return carry(skb, p, f, half, to, hook);
 }

@@ -17,10 +17,24 @@ static __always_inline struct hostport *hostport_row(const struct addr *addr, __
 	return bpf_map_lookup_elem(&hostports, &key);
 }
 
+/* Would a packet of this tuple call a hostPort, if none of its rows were there? */
+__noinline int is_hostport(struct tuple *t)
+{
+	return t && hostport_row(&t->dst, t->dport, t->proto);
+}
+
 /* 127.0.0.1 and ::1 alone: the rest of 127/8 belongs to others. */
 static __always_inline bool hostport_on_loopback(const struct addr *a)
 {
 	return !addr_is_v4(a) || addr_to_v4(a) == bpf_htonl(0x7f000001);
+}
+
+static __always_inline bool cidr_has(void *ranges, const struct addr *a)
+{
+	struct cidr_key key = { .prefix = 128 };
+
+	__builtin_memcpy(key.addr, a, sizeof(key.addr));
+	return bpf_map_lookup_elem(ranges, &key);
 }
 
 /* Does p call a hostPort? Then f's destination becomes the pod behind it. Locality is
@@ -43,6 +57,8 @@ static __always_inline bool hostport_target(struct __sk_buff *skb, struct pkt *p
 		return false;
 	if (addr_is_loopback(&p->tuple.dst) &&
 	    (!(h->flags & HOSTPORT_LOOPBACK) || !hostport_on_loopback(&p->tuple.dst)))
+		return false;
+	if (cidr_has(&excluded, &p->tuple.dst))
 		return false;
 	if (!local && !addr_is_local(skb, p))
 		return false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* ARP and neighbour discovery on a pod's link. A pod has permanent entries for its
+/* ARP and neighbour discovery on a pod's link, in which a pod speaks of itself alone. It has permanent entries for its
  * gateways and asks only if it has lost them; whatever it asks for but itself is reached
  * through the host side of its veth, so that is the answer (RFC 826, RFC 4861). Nobody
  * else hears it: it goes back into the veth that the question came from.
@@ -7,7 +7,7 @@
 #pragma once
 
 #include "csum.h"
-#include "pod.h"
+#include "source.h"
 
 struct arp_frame {
 	struct ethhdr eth;
@@ -37,15 +37,6 @@ struct nd_frame {
 #define ND_TARGET_MAC 2
 #define ND_ROUTER_ANSWER 0xe0 /* router, solicited, override */
 
-/* The pod on this link. */
-static __always_inline struct pod *pod_on_link(struct __sk_buff *skb)
-{
-	struct iface_key key = { .ifindex = skb->ifindex };
-	struct iface *iface = bpf_map_lookup_elem(&ifaces, &key);
-
-	return iface ? pod_find(&iface->addrs[0]) : NULL;
-}
-
 /* Back into the veth, as from its host side. */
 static __always_inline int answer_link(struct __sk_buff *skb, struct ethhdr *eth, const struct pod *pod)
 {
@@ -55,23 +46,43 @@ static __always_inline int answer_link(struct __sk_buff *skb, struct ethhdr *eth
 	return bpf_redirect(skb->ifindex, 0);
 }
 
+static __always_inline bool is_on_link(struct __sk_buff *skb, const struct addr *a)
+{
+	struct pod *pod = pod_find(a);
+
+	return pod && pod->ifindex == skb->ifindex;
+}
+
+/* Does the message say that the sender is who is on this link (or, a probe, nobody yet)? */
+static __always_inline bool arp_is_honest(struct __sk_buff *skb, const struct arp_frame *arp,
+					  const struct pod *pod)
+{
+	struct addr sender;
+
+	for (int i = 0; i < ETH_ALEN; i++)
+		if (arp->sender_mac[i] != pod->mac[i])
+			return false;
+	addr_v4(&sender, *(__be32 *)arp->sender);
+	return !addr_to_v4(&sender) || is_on_link(skb, &sender);
+}
+
 __noinline int answer_arp(struct __sk_buff *skb)
 {
-	struct pod *pod = pod_on_link(skb), *asked;
+	struct pod *pod = pod_on_link(skb);
 	struct arp_frame *arp;
 	struct addr target;
 
 	arp = pkt_at(skb, 0, sizeof(*arp));
 	if (!pod || !arp || arp->hardware != bpf_htons(1) || arp->protocol != bpf_htons(ETH_P_IP) ||
-	    arp->hardware_len != ETH_ALEN || arp->protocol_len != 4 || arp->operation != bpf_htons(1))
+	    arp->hardware_len != ETH_ALEN || arp->protocol_len != 4)
+		return TO_STACK;
+	if (!arp_is_honest(skb, arp, pod))
+		return -DROP_SOURCE;
+	if (arp->operation != bpf_htons(1))
 		return TO_STACK;
 	addr_v4(&target, *(__be32 *)arp->target);
-	asked = pod_find(&target);
-	if (asked && asked->ifindex == skb->ifindex)
+	if (is_on_link(skb, &target))
 		return TO_STACK; /* is anybody else me? */
-	arp = pkt_at(skb, 0, sizeof(*arp));
-	if (!arp)
-		return TO_STACK;
 	arp->operation = bpf_htons(2);
 	__builtin_memcpy(arp->target_mac, arp->sender_mac, ETH_ALEN);
 	__builtin_memcpy(arp->sender_mac, pod->host_mac, ETH_ALEN);
@@ -100,7 +111,7 @@ static __always_inline bool is_solicitation(const struct pkt *p)
 /* CONTINUE: not answered, and held to what every packet is. */
 __noinline int answer_solicitation(struct __sk_buff *skb, struct pkt *p)
 {
-	struct pod *pod = pod_on_link(skb), *asked;
+	struct pod *pod = pod_on_link(skb);
 	struct nd_frame *nd;
 	struct addr target;
 
@@ -109,11 +120,7 @@ __noinline int answer_solicitation(struct __sk_buff *skb, struct pkt *p)
 	    addr_is_zero(&p->tuple.src) || nd->option != ND_SOURCE_MAC || nd->option_len != 1)
 		return CONTINUE; /* duplicate address detection is about the pod alone */
 	__builtin_memcpy(&target, nd->target, sizeof(target));
-	asked = pod_find(&target);
-	if (asked && asked->ifindex == skb->ifindex)
-		return CONTINUE;
-	nd = pkt_at(skb, 0, sizeof(*nd));
-	if (!nd)
+	if (is_on_link(skb, &target))
 		return CONTINUE;
 	__builtin_memcpy(&nd->ip.daddr, &nd->ip.saddr, sizeof(struct addr));
 	__builtin_memcpy(&nd->ip.saddr, &target, sizeof(struct addr));

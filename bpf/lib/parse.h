@@ -29,6 +29,7 @@ struct pkt {
 	__u8 tcp_flags;
 	__u8 icmp_type;
 	__u8 unsummed; /* UDP without a checksum */
+	__u8 orphaned; /* of a datagram whose fragments are out of order */
 	__u8 rowless;  /* never a flow of its own: ICMP but echo, cut-off headers */
 };
 
@@ -50,6 +51,9 @@ static __always_inline void *pkt_at(struct __sk_buff *skb, __u32 off, __u32 len)
 {
 	void *p;
 
+	/* One register for the check and the sum, or the verifier cannot tell they are one value. */
+	if (!__builtin_constant_p(off))
+		asm volatile("" : "+r"(off));
 	if (off > PKT_OFFSET_MAX)
 		return NULL;
 	p = pkt_pointer(skb, off, len);
@@ -230,6 +234,19 @@ static __always_inline bool is_icmp(const struct pkt *p)
 static __always_inline bool is_echo_reply(const struct pkt *p)
 {
 	return is_icmp(p) && p->icmp_type == (p->version == 6 ? ICMPV6_ECHO_REPLY : ICMP_ECHOREPLY);
+}
+
+/* An error about another packet, which it quotes. */
+static __always_inline bool is_icmp_error(const struct pkt *p)
+{
+	__u8 type = p->icmp_type;
+
+	if (!p->rowless || !is_icmp(p))
+		return false;
+	if (p->version == 6)
+		return type > 0 && type <= ICMPV6_PARAMPROB;
+	return type == ICMP_DEST_UNREACH || type == ICMP_SOURCE_QUENCH || type == ICMP_TIME_EXCEEDED ||
+	       type == ICMP_PARAMETERPROB;
 }
 
 static __always_inline bool is_tagged(struct __sk_buff *skb)

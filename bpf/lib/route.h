@@ -38,6 +38,17 @@ __noinline int addr_is_local(struct __sk_buff *skb, struct pkt *p)
 	return bpf_fib_lookup(skb, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;
 }
 
+/* Into lo, as if it had never left. */
+static __always_inline int deliver_to_host(struct __sk_buff *skb)
+{
+	struct ethhdr *eth = pkt_at(skb, 0, sizeof(*eth));
+
+	if (!eth)
+		return TO_STACK;
+	__builtin_memset(eth, 0, 2 * ETH_ALEN);
+	return bpf_redirect(LO_IFINDEX, BPF_F_INGRESS);
+}
+
 struct next_hop {
 	__u32 ifindex;
 	__u32 family;

@@ -6,13 +6,6 @@
 
 #include "forward.h"
 
-static __always_inline __u64 generation_of(const struct addr *a)
-{
-	struct pod *pod = pod_find(a);
-
-	return pod ? pod->generation : 0;
-}
-
 /* A row that sends the reply up the stack as it is. */
 static __noinline int leave_to_stack(struct pkt *p, struct tuple *reply)
 {
@@ -125,7 +118,9 @@ static __noinline int stack_other(struct pkt *p)
 /* to_pod: on the way from the stack to a pod. */
 static __always_inline int stack_to_pod(struct __sk_buff *skb, struct pkt *p)
 {
-	if (p->fragment == LATER_FRAGMENT || p->rowless || is_icmp(p))
+	if (is_icmp(p))
+		return is_icmp_error(p) ? carry_error(skb, p, HOOK_TO_POD) : TO_STACK;
+	if (p->fragment == LATER_FRAGMENT || p->rowless)
 		return TO_STACK;
 	if (p->tuple.proto == IPPROTO_TCP)
 		return stack_tcp(skb, p);
@@ -134,16 +129,40 @@ static __always_inline int stack_to_pod(struct __sk_buff *skb, struct pkt *p)
 	return stack_other(p);
 }
 
-/* to_uplink: a socket of the host, or netfilter's masquerade, may have the number of a
- * hostPort for its source port; what comes back is then no call of the hostPort.
+/* What the stack sends of a pod's. If the fast path has its flow, it is an answer that had
+ * to be cut or that only the stack knows the way for, and says what it would have said.
+ * CONTINUE: it has not.
  */
-static __always_inline int stack_to_wire(struct pkt *p)
+static __noinline int late_answer(struct __sk_buff *skb, struct pkt *p, __u64 generation)
+{
+	struct flow *f;
+	bool half;
+
+	if (p->fragment == FIRST_FRAGMENT)
+		p->orphaned = !fragment_begin(p, SIDE_WIRE);
+	if (p->fragment == LATER_FRAGMENT && !fragment_restore(p, SIDE_WIRE))
+		p->orphaned = 1;
+	f = flow_row(&p->tuple, &half);
+	if (!f || f->src_generation != generation || flow_expired(f, p, half))
+		return CONTINUE;
+	if (f->action != FLOW_TO_WIRE || !(f->flags & FLOW_TRANSLATE) || ct_lookup(skb, &p->tuple) == CT_REPLY)
+		return TO_STACK;
+	if (p->orphaned)
+		return -DROP_FRAGMENT_ORDER;
+	translate(skb, p, f, 0);
+	return TO_STACK;
+}
+
+/* A socket of the host, or netfilter's masquerade, may have the number of a hostPort for
+ * its source port; what comes back is then no call of the hostPort.
+ */
+static __noinline int guard_hostport(struct pkt *p)
 {
 	struct tuple reply;
 	struct flow *f;
 	bool half;
 
-	if (p->fragment == LATER_FRAGMENT || p->rowless || (p->tuple.proto != IPPROTO_UDP && !is_syn(p)))
+	if (p->tuple.proto != IPPROTO_UDP && !is_syn(p))
 		return TO_STACK;
 	if (!hostport_row(&p->tuple.src, p->tuple.sport, p->tuple.proto))
 		return TO_STACK;
@@ -154,4 +173,31 @@ static __always_inline int stack_to_wire(struct pkt *p)
 	if (f->action == FLOW_TO_STACK)
 		f->seen_ns = p->now;
 	return TO_STACK;
+}
+
+/* to_uplink: on the way from the stack to the wire. */
+static __always_inline int stack_to_wire(struct __sk_buff *skb, struct pkt *p)
+{
+	struct pod *pod;
+	__u64 generation = 0;
+	int verdict;
+
+	if (p->rowless)
+		return is_icmp_error(p) ? carry_error(skb, p, HOOK_TO_UPLINK) : TO_STACK;
+	pod = pod_find(&p->tuple.src);
+	if (pod) {
+		generation = pod->generation;
+		verdict = late_answer(skb, p, generation);
+		if (verdict != CONTINUE || !(pod->flags & POD_MASQUERADE))
+			return verdict;
+	} else if (p->fragment == LATER_FRAGMENT) {
+		return TO_STACK; /* of the host's packets only ports change */
+	}
+	if (pod || (p->tuple.sport && pool_holds(p->tuple.sport))) {
+		verdict = masquerade(skb, p, generation);
+		if (verdict != CONTINUE)
+			return verdict;
+	}
+	p->tuple.side = SIDE_FAST;
+	return pod ? TO_STACK : guard_hostport(p);
 }

@@ -22,9 +22,23 @@
 #define IPPROTO_SCTP 132
 
 #define ICMP_ECHOREPLY 0
+#define ICMP_DEST_UNREACH 3
+#define ICMP_SOURCE_QUENCH 4
+#define ICMP_REDIRECT 5
 #define ICMP_ECHO 8
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETERPROB 12
+#define ICMPV6_PARAMPROB 4 /* the last of the errors, which begin with 1 */
 #define ICMPV6_ECHO_REQUEST 128
 #define ICMPV6_ECHO_REPLY 129
+#define ICMPV6_MLD_QUERY 130
+#define ICMPV6_MLD_DONE 132
+#define ICMPV6_RS 133
+#define ICMPV6_RA 134
+#define ICMPV6_NS 135
+#define ICMPV6_NA 136
+#define ICMPV6_REDIRECT 137
+#define ICMPV6_MLD2_REPORT 143
 
 #define IP_MF 0x2000
 #define IP_OFFSET 0x1fff

@@ -73,11 +73,19 @@ func (o *Object) Close() {
 	}
 }
 
-// Clear empties every map but the configuration.
+// Clear empties every map.
 func (o *Object) Clear(tb testing.TB) {
 	tb.Helper()
 	o.ClearFlows(tb)
-	clearMaps(tb, o.Maps.Pods, o.Maps.Ifaces, o.Maps.Hostports, o.Maps.Limits, o.Maps.Counters)
+	o.ClearDrops(tb)
+	clearMaps(tb, o.Maps.Pods, o.Maps.Ifaces, o.Maps.Hostports, o.Maps.Limits, o.Maps.Nonmasq, o.Maps.Excluded)
+	Put(tb, o.Maps.Config, uint32(0), bpf.DatapathNodeConfig{})
+}
+
+// ClearDrops forgets what was counted.
+func (o *Object) ClearDrops(tb testing.TB) {
+	tb.Helper()
+	clearMaps(tb, o.Maps.Counters)
 }
 
 // ClearFlows empties what the programs remember of packets.

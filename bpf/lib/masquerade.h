@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* Masquerade: what a pod sends outside leaves with an address of the uplink. It is the
+ * last thing before the wire, behind the stack, so netfilter sees the pod's own address
+ * in both directions. A flow's request row is of side "wire"; its reply row, in
+ * from_uplink, gives the packet back to the stack.
+ */
+#pragma once
+
+#include "claim.h"
+#include "fragment.h"
+#include "nat.h"
+
+/* The address that the uplink has in config. */
+static __always_inline bool config_address(struct __sk_buff *skb, const struct pkt *p, struct addr *a)
+{
+	__u32 key = 0;
+	struct node_config *node = bpf_map_lookup_elem(&config, &key);
+
+	if (!node)
+		return false;
+	for (int i = 0; i < UPLINKS; i++) {
+		if (node->uplinks[i].ifindex != skb->ifindex)
+			continue;
+		*a = p->version == 4 ? node->uplinks[i].addr4 : node->uplinks[i].addr6;
+		return !addr_is_zero(a);
+	}
+	return false;
+}
+
+/* The address that the node itself would send from to there by this uplink. The FIB
+ * tells it from 6.7 on; before, BPF_FIB_LOOKUP_SRC is -EINVAL.
+ */
+__noinline int uplink_address(struct __sk_buff *skb, struct pkt *p, struct addr *a)
+{
+	struct bpf_fib_lookup fib;
+	struct addr any = {};
+	long rc;
+
+	if (!p || !a)
+		return 0;
+	fib_request(skb, &fib, p, &any, &p->tuple.dst);
+	if (p->version == 4)
+		fib.ipv4_src = 0;
+	rc = bpf_fib_lookup(skb, &fib, sizeof(fib), BPF_FIB_LOOKUP_OUTPUT | BPF_FIB_LOOKUP_SRC);
+	if (rc != BPF_FIB_LKUP_RET_SUCCESS && rc != BPF_FIB_LKUP_RET_NO_NEIGH)
+		return config_address(skb, p, a);
+	if (p->version == 4)
+		addr_v4(a, fib.ipv4_src);
+	else
+		__builtin_memcpy(a, fib.ipv6_src, sizeof(*a));
+	return p->version == 4 ? fib.ipv4_src != 0 : !addr_is_zero(a) && !addr_is_link_local6(a);
+}
+
+/* Open the flow of a packet that leaves by this uplink and must not say its source; one
+ * of the host's (generation 0) keeps its address and gets another port. FLOW_OPENED, or a
+ * drop.
+ */
+static __noinline int masquerade_open(struct __sk_buff *skb, struct pkt *p, __u64 generation)
+{
+	struct flow f;
+
+	flow_request(&f, p, generation);
+	if (generation && !uplink_address(skb, p, &f.src))
+		return -DROP_NO_ADDRESS;
+	f.action = FLOW_TO_STACK;
+	f.flags = FLOW_MASQUERADE | FLOW_TRANSLATE;
+	if (p->tuple.proto == IPPROTO_TCP && !is_syn(p))
+		f.state = FLOW_TCP_MID;
+	if (has_changeable_port(p)) {
+		f.sport = p->hint ? p->hint : p->tuple.sport;
+		if (!pool_holds(f.sport))
+			f.sport = pool_port();
+		if (!f.sport)
+			return -DROP_PORTS_EXHAUSTED;
+	}
+	if (claim_reply(skb, p, &f, FLOW_TO_STACK) != CLAIM_DONE)
+		return -DROP_PORTS_EXHAUSTED;
+	flow_begin(&p->tuple, &f);
+	return FLOW_OPENED;
+}
+
+/* May the packet that no row knows stay as it is? An answer to what the stack brought the
+ * pod must: netfilter's conntrack knows it, or a row of note_stack_request.
+ */
+static __noinline int masquerade_spares(struct __sk_buff *skb, struct pkt *p)
+{
+	return is_echo_reply(p) || !addr_is_unicast(&p->tuple.dst) || cidr_has(&nonmasq, &p->tuple.dst) ||
+	       ct_lookup(skb, &p->tuple) == CT_REPLY;
+}
+
+/* Has a masqueraded flow the number that the node itself sends by, to the same place? */
+static __noinline int masquerade_meets(struct pkt *p)
+{
+	struct tuple reply;
+	struct flow *f;
+	bool half;
+
+	if (p->tuple.proto == IPPROTO_TCP && !is_syn(p))
+		return 0;
+	tuple_reverse(&reply, &p->tuple);
+	f = flow_row(&reply, &half);
+	return f && f->flags & FLOW_MASQUERADE && !claim_expired(f, half, p);
+}
+
+/* To the wire with an address of the node's. */
+static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u64 generation)
+{
+	struct flow *f;
+	bool half;
+	int verdict;
+
+	p->tuple.side = SIDE_WIRE;
+	f = flow_find(p, generation, &half);
+	if (!f) {
+		if (generation ? masquerade_spares(skb, p) : !masquerade_meets(p))
+			return CONTINUE;
+		if (p->orphaned)
+			return -DROP_FRAGMENT_ORDER;
+		verdict = masquerade_open(skb, p, generation);
+		if (verdict != FLOW_OPENED)
+			return verdict;
+		f = flow_find(p, generation, &half);
+		if (!f)
+			return -DROP_NO_ROOM;
+	}
+	if (!(f->flags & FLOW_TRANSLATE))
+		return TO_STACK;
+	if (p->orphaned)
+		return -DROP_FRAGMENT_ORDER;
+	f = flow_touch(p, f, half);
+	if (!f)
+		return -DROP_NO_ROOM;
+	translate(skb, p, f, 0);
+	return TO_STACK;
+}
+
+/* A fragment of a datagram that the fast path leaves to the stack: its answer, which need
+ * not be cut, must not be masqueraded.
+ */
+static __noinline int note_stack_request(struct pkt *p, __u64 generation)
+{
+	struct tuple reply;
+	struct flow f, *row;
+	bool half;
+
+	tuple_reverse(&reply, &p->tuple);
+	reply.side = SIDE_WIRE;
+	row = flow_row(&reply, &half);
+	if (row && row->src_generation == generation && !flow_expired(row, p, half)) {
+		row->seen_ns = p->now;
+		return 0;
+	}
+	__builtin_memset(&f, 0, sizeof(f));
+	f.src = reply.src;
+	f.dst = reply.dst;
+	f.sport = reply.sport;
+	f.dport = reply.dport;
+	f.action = FLOW_TO_STACK;
+	f.flags = FLOW_REPLY;
+	f.src_generation = generation;
+	f.seen_ns = p->now;
+	flow_begin(&reply, &f);
+	return 0;
+}

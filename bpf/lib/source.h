@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/* What a pod may say of itself: packets from its own addresses and its own MAC address,
+ * and nothing that would lead others astray (CVE-2020-10749). All else is dropped as
+ * `source`, or as `loopback`.
+ */
+#pragma once
+
+#include "flow.h"
+#include "nat.h"
+#include "pod.h"
+
+static __always_inline bool has_mac_of(struct __sk_buff *skb, const struct pod *pod)
+{
+	struct ethhdr *eth = pkt_at(skb, 0, sizeof(*eth));
+
+	return eth && *(__u32 *)eth->h_source == *(__u32 *)pod->mac &&
+	       *(__u16 *)(eth->h_source + 4) == *(__u16 *)(pod->mac + 4);
+}
+
+/* A container with several interfaces may send any of their addresses from any, but
+ * with the MAC address of the one that it sends by.
+ */
+__noinline int same_netns(struct __sk_buff *skb, __u32 netns)
+{
+	struct iface_key key = { .ifindex = skb->ifindex };
+	struct iface *iface = bpf_map_lookup_elem(&ifaces, &key);
+	struct pod *here;
+
+	if (!iface || (__u32)iface->netns != netns)
+		return 0;
+	here = pod_find(&iface->addrs[0]);
+	return here && has_mac_of(skb, here);
+}
+
+/* Neighbour discovery and MLD may come from the unspecified or a link-local address. */
+static __always_inline bool is_link_talk(const struct pkt *p)
+{
+	const struct addr *src = &p->tuple.src;
+
+	if (p->version != 6 || p->tuple.proto != IPPROTO_ICMPV6 ||
+	    (!addr_is_zero(src) && !addr_is_link_local6(src)))
+		return false;
+	return p->icmp_type == ICMPV6_NS || p->icmp_type == ICMPV6_NA || p->icmp_type == ICMPV6_RS ||
+	       p->icmp_type == ICMPV6_MLD2_REPORT ||
+	       (p->icmp_type >= ICMPV6_MLD_QUERY && p->icmp_type <= ICMPV6_MLD_DONE);
+}
+
+/* Would it turn a listener's traffic away: a redirect, a router's advertisement, or a
+ * neighbour's for an address that is another's?
+ */
+__noinline int leads_astray(struct __sk_buff *skb, struct pkt *p)
+{
+	struct addr target;
+	void *at;
+	struct pod *pod;
+
+	if (!p || !is_icmp(p))
+		return 0;
+	if (p->version == 4)
+		return p->icmp_type == ICMP_REDIRECT;
+	if (p->icmp_type == ICMPV6_RA || p->icmp_type == ICMPV6_REDIRECT)
+		return 1;
+	if (p->icmp_type != ICMPV6_NA)
+		return 0;
+	at = pkt_at(skb, p->l4 + 8, sizeof(target));
+	if (!at)
+		return 1;
+	__builtin_memcpy(&target, at, sizeof(target));
+	pod = pod_find(&target);
+	return !addr_is_link_local6(&target) && (!pod || pod->ifindex != skb->ifindex);
+}
+
+/* A UDP socket that is bound to no address answers the hidden caller fe80::1 from the
+ * pod's link-local address: 1 if that is what this is, and it says the pod's own now.
+ */
+__noinline int own_answer(struct __sk_buff *skb, struct pkt *p)
+{
+	struct iface_key key = { .ifindex = skb->ifindex };
+	struct iface *iface;
+	struct addr gateway;
+	struct flow f = {};
+	struct tuple t;
+	bool half;
+
+	if (!p || p->version != 6 || p->tuple.proto != IPPROTO_UDP || !addr_is_link_local6(&p->tuple.src))
+		return 0;
+	addr_gateway6(&gateway);
+	iface = bpf_map_lookup_elem(&ifaces, &key);
+	if (!iface || !addr_equal(&p->tuple.dst, &gateway))
+		return 0;
+	t = p->tuple;
+	for (int i = 0; i < IFACE_ADDRS; i++) {
+		t.src = iface->addrs[i];
+		if (addr_is_v4(&t.src) || addr_is_zero(&t.src) || !flow_row(&t, &half))
+			continue;
+		f.src = t.src;
+		f.dst = t.dst;
+		f.sport = t.sport;
+		f.dport = t.dport;
+		if (translate(skb, p, &f, 0))
+			return 0;
+		p->tuple.src = t.src;
+		return 1;
+	}
+	return 0;
+}
+
+/* The sending pod, or in *verdict what becomes of a packet that has none. */
+static __always_inline struct pod *pod_of_sender(struct __sk_buff *skb, struct pkt *p, int *verdict)
+{
+	struct pod *pod = NULL;
+
+	if (p->version == 4 || !addr_is_v4(&p->tuple.src))
+		pod = pod_find(&p->tuple.src);
+	*verdict = -DROP_LOOPBACK;
+	if (unlikely(addr_is_loopback(&p->tuple.dst)))
+		return NULL;
+	*verdict = -DROP_SOURCE;
+	if (unlikely(p->rowless) && leads_astray(skb, p))
+		return NULL;
+	if (likely(pod && pod->ifindex == skb->ifindex))
+		return has_mac_of(skb, pod) ? pod : NULL;
+	if (pod)
+		return same_netns(skb, pod->netns) ? pod : NULL;
+	if (own_answer(skb, p))
+		return pod_find(&p->tuple.src);
+	*verdict = addr_is_loopback(&p->tuple.src) ? -DROP_LOOPBACK : is_link_talk(p) ? TO_STACK : -DROP_SOURCE;
+	return NULL;
+}
