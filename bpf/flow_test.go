@@ -164,6 +164,28 @@ func TestPrivilegedRefresh(t *testing.T) {
 	})
 }
 
+// F3: the reply's row was evicted, and another flow has its tuple now: the request does
+// not take that for its own answer's, and leaves it be.
+func TestPrivilegedReplyTaken(t *testing.T) {
+	eachFamily(t, func(n *node, f family) {
+		fl := n.hostportFlow(f, udp)
+		n.put(n.maps.Flows, fl, 2*time.Second)
+		taken := directA(f, openers[2])
+		taken.in, taken.out = fl.out, fl.out
+		n.put(n.maps.Flows, taken, 0)
+		before := n.flowRows(n.maps.Flows)
+		request, _ := fl.keys()
+		delete(before, request)
+
+		out := n.fromUplink(fl.in)
+		n.otherPort(&fl)
+		n.delivered(out, n.a, fl.out.Hop())
+		n.tables(out, fl.rows(), before)
+		n.andBack(fl, fl.out.Reverse())
+		n.notDropped()
+	})
+}
+
 // F3: one of the two rows was evicted. When the client speaks, the flow goes on.
 func TestPrivilegedRowEvicted(t *testing.T) {
 	for _, o := range []opener{openers[1], openers[2]} {

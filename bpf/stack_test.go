@@ -101,7 +101,11 @@ func TestPrivilegedStackSynHeld(t *testing.T) {
 		"closed long ago": {func(f *flow) { f.stateOut = finSelf | finPeer }, closed + time.Second, false},
 		"of a former pod": {func(f *flow) { f.to-- }, 0, false},
 		"of the stack":    {func(f *flow) { f.reply = toStack }, 0, false},
-		"other protocol":  {func(f *flow) { f.in, f.out = f.in.As(udp), f.out.As(packet.UDP{Src: 40000, Dst: 8080}) }, 0, false},
+		"of the stack for another port": {func(f *flow) {
+			f.reply = toStack
+			f.in = f.in.As(packet.TCP{Src: 40001, Dst: 80, Seq: 1000, Flags: packet.SYN})
+		}, 0, true},
+		"other protocol": {func(f *flow) { f.in, f.out = f.in.As(udp), f.out.As(packet.UDP{Src: 40000, Dst: 8080}) }, 0, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachFamily(t, func(n *node, f family) {

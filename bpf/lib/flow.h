@@ -75,15 +75,6 @@ static __noinline int flow_delete(const struct tuple *key, const struct flow *f)
 	return 0;
 }
 
-/* A new connection of the same tuple: the old one's rows make room, and the client
- * keeps the port it had (its own kernel, too, holds this for a continuation).
- */
-static __always_inline void flow_forget(struct pkt *p, const struct flow *f)
-{
-	p->hint = f->sport;
-	flow_delete(&p->tuple, f);
-}
-
 /* A row begins half open, and alone: a dead one of its tuple in `flows` would be found first. */
 static __always_inline void flow_begin(const struct tuple *key, const struct flow *f)
 {
@@ -188,16 +179,35 @@ __noinline int flow_close(struct pkt *p, struct flow *f)
 	return 0;
 }
 
-/* The LRU takes rows one by one: has this request lost its reply's? */
+/* The LRU takes rows one by one: has this request lost its reply's? The tuple may be
+ * another flow's by now.
+ */
 __noinline int flow_lost_reply(struct pkt *p, struct flow *f)
 {
 	struct tuple peer;
+	struct flow *reply;
 	bool half;
 
 	if (!p || !f || (f->flags & FLOW_REPLY))
 		return 0;
 	flow_peer_key(&peer, f, p->tuple.proto);
-	return !flow_row(&peer, &half);
+	reply = flow_row(&peer, &half);
+	return !reply || reply->sport != p->tuple.dport || reply->dport != p->tuple.sport ||
+	       !addr_equal(&reply->src, &p->tuple.dst) || !addr_equal(&reply->dst, &p->tuple.src);
+}
+
+/* A flow begins anew: the old one's rows make room, and the client keeps the port it had
+ * (its own kernel, and the pod's, hold this for a continuation).
+ */
+static __always_inline void flow_forget(struct pkt *p, struct flow *f)
+{
+	p->hint = f->sport;
+	if (!flow_lost_reply(p, f)) {
+		flow_delete(&p->tuple, f);
+		return;
+	}
+	bpf_map_delete_elem(&flows, &p->tuple);
+	bpf_map_delete_elem(&halfopen, &p->tuple);
 }
 
 /* The packet's live row. A closed one still carries the last segments, but no new

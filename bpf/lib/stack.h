@@ -25,10 +25,17 @@ static __noinline int leave_to_stack(struct pkt *p, struct tuple *reply)
 	return TO_STACK;
 }
 
-/* A SYN whose reply tuple a fast flow holds gets another client port, as it would from
+/* Does the row lead the answer to the packet back to it, as far as the stack is concerned? */
+static __always_inline bool leads_back(const struct flow *row, const struct pkt *p)
+{
+	return row->action == FLOW_TO_STACK && row->dport == p->tuple.sport &&
+	       addr_equal(&row->dst, &p->tuple.src);
+}
+
+/* A packet whose reply tuple a fast flow holds gets another client port, as it would from
  * the fast path.
  */
-static __noinline int stack_syn(struct __sk_buff *skb, struct pkt *p)
+static __noinline int stack_open(struct __sk_buff *skb, struct pkt *p)
 {
 	struct tuple reply;
 	struct flow f, *row;
@@ -41,7 +48,7 @@ static __noinline int stack_syn(struct __sk_buff *skb, struct pkt *p)
 	flow_request(&f, p, generation_of(&p->tuple.src));
 	f.dst_generation = generation_of(&p->tuple.dst);
 	f.action = FLOW_TO_STACK;
-	if (!p->hint && (row->action == FLOW_TO_STACK || row->src_generation != f.dst_generation ||
+	if (!p->hint && (leads_back(row, p) || row->src_generation != f.dst_generation ||
 			 row->dst_generation != f.src_generation || flow_expired(row, p, half)))
 		return TO_STACK;
 	f.sport = p->hint ? p->hint : random_port();
@@ -52,7 +59,8 @@ static __noinline int stack_syn(struct __sk_buff *skb, struct pkt *p)
 	return FLOW_OPENED;
 }
 
-static __always_inline int stack_tcp(struct __sk_buff *skb, struct pkt *p)
+/* TCP and UDP. A segment that is no SYN has its row, or needs none. */
+static __always_inline int stack_ports(struct __sk_buff *skb, struct pkt *p)
 {
 	struct flow *f;
 	bool half;
@@ -67,9 +75,9 @@ static __always_inline int stack_tcp(struct __sk_buff *skb, struct pkt *p)
 		f = NULL;
 	}
 	if (!f) {
-		if (!is_syn(p))
+		if (p->tuple.proto == IPPROTO_TCP && !is_syn(p))
 			return TO_STACK;
-		verdict = stack_syn(skb, p);
+		verdict = stack_open(skb, p);
 		if (verdict != FLOW_OPENED)
 			return verdict;
 		f = flow_row(&p->tuple, &half);
@@ -79,23 +87,6 @@ static __always_inline int stack_tcp(struct __sk_buff *skb, struct pkt *p)
 	f = flow_touch(p, f, half);
 	if (f)
 		translate(skb, p, f, false);
-	return TO_STACK;
-}
-
-/* A datagram takes the tuple over: the fast flow opens again, with another port, when
- * its client next speaks.
- */
-static __noinline int stack_udp(struct pkt *p)
-{
-	struct tuple reply;
-	struct flow *f;
-	bool half;
-
-	tuple_reverse(&reply, &p->tuple);
-	f = flow_row(&reply, &half);
-	if (likely(!f || f->action == FLOW_TO_STACK))
-		return TO_STACK;
-	flow_delete(&reply, f);
 	return TO_STACK;
 }
 
@@ -122,10 +113,8 @@ static __always_inline int stack_to_pod(struct __sk_buff *skb, struct pkt *p)
 		return is_icmp_error(p) ? carry_error(skb, p, HOOK_TO_POD) : TO_STACK;
 	if (p->fragment == LATER_FRAGMENT || p->rowless)
 		return TO_STACK;
-	if (p->tuple.proto == IPPROTO_TCP)
-		return stack_tcp(skb, p);
-	if (p->tuple.proto == IPPROTO_UDP)
-		return stack_udp(p);
+	if (p->tuple.proto == IPPROTO_TCP || p->tuple.proto == IPPROTO_UDP)
+		return stack_ports(skb, p);
 	return stack_other(p);
 }
 
