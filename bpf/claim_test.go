@@ -78,7 +78,7 @@ func TestPrivilegedClaimOtherPort(t *testing.T) {
 
 // What has no port to change is the stack's.
 func TestPrivilegedClaimNoPort(t *testing.T) {
-	for _, o := range openers[4:] {
+	for _, o := range openers[5:] {
 		t.Run(o.name, func(t *testing.T) {
 			eachFamily(t, func(n *node, f family) {
 				in := between(f.client, f.node, o.Transport)

@@ -41,13 +41,29 @@ func TestPrivilegedHostport(t *testing.T) {
 	}
 }
 
-// H15: SCTP with equal ports.
-func TestPrivilegedHostportSCTP(t *testing.T) {
+// H15: SCTP, also where the pod's port is another and the CRC has to change; with padding
+// behind the packet, which Ethernet adds to a short one.
+func TestPrivilegedH15SCTP(t *testing.T) {
 	eachFamily(t, func(n *node, f family) {
-		n.hostport(f.node, 80, packet.ProtoSCTP, 80)
-		in := between(f.client, f.node, packet.SCTP{Src: 40000, Dst: 80})
-		n.delivered(n.fromUplink(in), n.a, in.To(f.a, 80).Hop())
-		n.toWire(n.fromPod(n.a, in.To(f.a, 80).Reverse()), in.Reverse().Hop())
+		for _, podPort := range []uint16{80, 8080} {
+			n.clear()
+			n.hostport(f.node, 80, packet.ProtoSCTP, podPort)
+			in := between(f.client, f.node, packet.SCTP{Src: 40000, Dst: 80})
+			n.delivered(n.fromUplink(in), n.a, in.To(f.a, podPort).Hop())
+			n.toWire(n.fromPod(n.a, in.To(f.a, podPort).Reverse()), in.Reverse().Hop())
+
+			padded := append(in.Link(n.uplink.MAC, n.uplink.Peer).Frame(), make([]byte, 9)...)
+			out := n.run("from_uplink", n.uplink, padded)
+			n.verdict(out, packet.Redirect)
+			want := in.To(f.a, podPort).Hop().Link(n.a.Peer, n.a.MAC).Frame()
+			n.same(out.Frame, append(want, make([]byte, 9)...))
+		}
+		// A fragment's CRC is about what is not there.
+		in := between(f.client, f.node, packet.SCTP{Src: 40000, Dst: 80}).With(datagram)
+		first := in.Fragments(fragmentID, 1000)[0]
+		out := n.arrive("from_uplink", [][]byte{first})[0]
+		n.verdict(out, packet.Unspec)
+		n.same(out.Frame, first)
 	})
 }
 

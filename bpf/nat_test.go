@@ -30,7 +30,7 @@ func randomAddr(r *rand.Rand, f family) netip.Addr {
 // natTransports are all that has a checksum to keep right, and what has none.
 var natTransports = []opener{
 	{"TCP", ack, 0}, {"UDP", udp, 0}, {"UDP without checksum", packet.UDP{NoChecksum: true}, 0},
-	{"echo", echo, 0}, {"SCTP", packet.SCTP{}, 0}, {"GRE", packet.Raw(packet.ProtoGRE), 0},
+	{"echo", echo, 0}, {"SCTP", packet.SCTP{}, 0}, {"SCTP left to the device", packet.SCTP{NoChecksum: true}, 0}, {"GRE", packet.Raw(packet.ProtoGRE), 0},
 }
 
 // randomFlow is a flow that changes everything that can be changed.
@@ -43,7 +43,7 @@ func (n *node) randomFlow(r *rand.Rand, f family, o opener) flow {
 		fl.in = fl.in.From(fl.in.Src, port())
 		fl.out = fl.in.From(randomAddr(r, f), port())
 		fl.out.Dst = randomAddr(r, f)
-	case packet.SCTP, packet.Raw: // keep their ports
+	case packet.Raw: // has no ports
 		fl.in = fl.in.From(fl.in.Src, port()).To(fl.in.Dst, port())
 		fl.out = fl.in
 		fl.out.Src, fl.out.Dst = randomAddr(r, f), randomAddr(r, f)

@@ -95,7 +95,8 @@ static __always_inline bool claim_tuple(struct claim *c)
 
 static __always_inline bool has_changeable_port(const struct pkt *p)
 {
-	return p->tuple.proto == IPPROTO_TCP || p->tuple.proto == IPPROTO_UDP || is_icmp(p);
+	return p->tuple.proto == IPPROTO_TCP || p->tuple.proto == IPPROTO_UDP ||
+	       p->tuple.proto == IPPROTO_SCTP || is_icmp(p);
 }
 
 static __always_inline __u16 random_port(void)

@@ -2,6 +2,7 @@
 /* Rewriting a packet to a flow row: addresses, ports, TTL and every checksum over them. */
 #pragma once
 
+#include "crc32c.h"
 #include "csum.h"
 #include "parse.h"
 
@@ -87,6 +88,28 @@ static __always_inline int write_ports(struct __sk_buff *skb, const struct pkt *
 	return 0;
 }
 
+/* SCTP. A sum of zero is one that the device will fill in (CHECKSUM_PARTIAL), and stays.
+ * The length is that of the network header: Ethernet may have padded the frame.
+ */
+static __noinline int write_sctp(struct __sk_buff *skb, struct pkt *p, const struct flow *f)
+{
+	__be16 *length = pkt_at(skb, ETH_HLEN + (p->version == 4 ? 2 : 4), sizeof(*length));
+	__u32 bytes, old, *word;
+
+	if (!length || p->fragment)
+		return -1;
+	bytes = bpf_ntohs(*length) + (p->version == 4 ? 0 : sizeof(struct ipv6hdr)) - (p->l4 - ETH_HLEN);
+	word = pkt_at(skb, p->l4, 12);
+	if (!word)
+		return -1;
+	old = word[2];
+	if (!old)
+		return 0;
+	word[2] ^= crc32c_change(*word ^ (bpf_htons(f->sport) | (__u32)bpf_htons(f->dport) << 16), bytes - 4);
+	note_unbalanced(skb, csum_fold32(~old) + csum_fold32(word[2]));
+	return 0;
+}
+
 /* What changing the ports adds to a checksum. */
 static __always_inline __u32 port_diff(const struct pkt *p, const struct flow *f)
 {
@@ -115,6 +138,9 @@ __noinline int translate(struct __sk_buff *skb, struct pkt *p, struct flow *f, i
 	__u32 addresses, ports = 0;
 
 	if (!p || !f)
+		return -1;
+	if (p->tuple.proto == IPPROTO_SCTP && (f->sport != p->tuple.sport || f->dport != p->tuple.dport) &&
+	    write_sctp(skb, p, f))
 		return -1;
 	addresses = csum_diff_addresses(&p->tuple.src, &f->src);
 	if (write_network(skb, p, f, addresses, hop))

@@ -5,7 +5,11 @@ package packet
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 )
+
+// crc32c is SCTP's checksum of a packet whose own is 0 (RFC 9260, appendix A).
+func crc32c(b []byte) uint32 { return crc32.Checksum(b, crc32.MakeTable(crc32.Castagnoli)) }
 
 // add sums b as 16-bit words (RFC 1071), without folding.
 func add(sum uint32, b []byte) uint32 {
@@ -95,12 +99,29 @@ func verifySegment(proto uint8, seg, addrs []byte) error {
 		if len(seg) >= 8 && seg[6] == 0 && seg[7] == 0 {
 			return nil
 		}
+	case ProtoSCTP:
+		return verifySCTP(seg)
 	case ProtoTCP, ProtoICMPv6:
 	default:
 		return nil
 	}
 	if got := checksum(seg, sum); got != 0 {
 		return fmt.Errorf("verify checksum of protocol %d: off by %#x", proto, got)
+	}
+	return nil
+}
+
+func verifySCTP(seg []byte) error {
+	if len(seg) < 12 {
+		return fmt.Errorf("verify SCTP header: %d bytes", len(seg))
+	}
+	got := binary.LittleEndian.Uint32(seg[8:])
+	if got == 0 {
+		return nil // left to the device
+	}
+	zeroed := append(append(append([]byte{}, seg[:8]...), 0, 0, 0, 0), seg[12:]...)
+	if want := crc32c(zeroed); got != want {
+		return fmt.Errorf("verify SCTP checksum: %#x, want %#x", got, want)
 	}
 	return nil
 }

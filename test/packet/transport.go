@@ -100,22 +100,28 @@ func (u UDP) marshal(_ bool, payload []byte) ([]byte, int) {
 	return append(b, payload...), 6
 }
 
-// SCTP is an SCTP header. Its CRC covers nothing that an address change touches, so it
-// is any number here.
-type SCTP struct{ Src, Dst uint16 }
+// SCTP is an SCTP header. Its CRC covers the ports, but no address.
+type SCTP struct {
+	Src, Dst   uint16
+	NoChecksum bool // sent as 0: left to the device
+}
 
 func (SCTP) Protocol(bool) uint8       { return ProtoSCTP }
 func (s SCTP) Ports() (uint16, uint16) { return s.Src, s.Dst }
 func (SCTP) seal(sum uint16) uint16    { return sum }
 func (s SCTP) WithPorts(src, dst uint16) Transport {
-	return SCTP{src, dst}
+	s.Src, s.Dst = src, dst
+	return s
 }
 
 func (s SCTP) marshal(_ bool, payload []byte) ([]byte, int) {
 	b := binary.BigEndian.AppendUint16(nil, s.Src)
 	b = binary.BigEndian.AppendUint16(b, s.Dst)
-	b = append(b, 1, 2, 3, 4, 0xc, 0xc, 0xc, 0xc)
-	return append(b, payload...), -1
+	b = append(append(b, 1, 2, 3, 4, 0, 0, 0, 0), payload...)
+	if !s.NoChecksum {
+		binary.LittleEndian.PutUint32(b[8:], crc32c(b))
+	}
+	return b, -1
 }
 
 // Echo is an ICMP echo request or reply. Its identifier stands for the asking side's
