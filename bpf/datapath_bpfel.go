@@ -24,9 +24,10 @@ type DatapathCidr struct {
 }
 
 type DatapathCidrKey struct {
-	_      structs.HostLayout
-	Prefix uint32
-	Addr   [16]uint8
+	_       structs.HostLayout
+	Prefix  uint32
+	Version uint32
+	Addr    [16]uint8
 }
 
 type DatapathCounter struct {

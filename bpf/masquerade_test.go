@@ -179,9 +179,9 @@ func TestPrivilegedMasqueradeSpares(t *testing.T) {
 // nonmasq puts the range of an address, so many bits long for IPv4.
 func (n *node) nonmasq(a netip.Addr, bits int) {
 	n.Helper()
-	key := bpf.DatapathCidrKey{Prefix: uint32(96 + bits), Addr: a.As16()}
+	key := bpf.DatapathCidrKey{Prefix: uint32(32 + 96 + bits), Version: 4, Addr: a.As16()}
 	if a.Is6() {
-		key.Prefix = uint32(2 * bits)
+		key.Prefix, key.Version = uint32(32+2*bits), 6
 	}
 	packet.Put(n, n.maps.Nonmasq, key, bpf.DatapathCidr{})
 }

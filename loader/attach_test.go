@@ -237,9 +237,10 @@ func TestPrivilegedHostHook(t *testing.T) {
 	}
 }
 
-// Another build takes over links and filters where they are, and touches no device
+// S4 (CVE-2023-27595): another build takes over links and filters where they are, never
+// detached and attached again, and touches no device
 // that only looks like a pod's.
-func TestPrivilegedUpgradeInPlace(t *testing.T) {
+func TestPrivilegedS4UpgradeInPlace(t *testing.T) {
 	n := newNode(t, AttachAuto, true)
 	const pod, stranger, vanished = 1001, 1002, 1003
 	n.do(t, func() error { return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachHost(nil), n.d.AttachPod(pod)) })

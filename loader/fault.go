@@ -17,6 +17,7 @@ var (
 	ErrKernel    = errors.New("kernel lacks a feature")
 	ErrLayout    = errors.New("pinned maps have another layout")
 	ErrDenied    = errors.New("not permitted")
+	ErrFewPorts  = errors.New("few ports are left")
 )
 
 // Fault is something wrong with the machine, in one sentence, with what to do.
@@ -46,6 +47,15 @@ func noTCX() Fault {
 
 func noConntrack(release string) Fault {
 	return Fault{ErrKernel, fmt.Sprintf("the programs cannot ask conntrack on kernel %s", release), "load the module nf_conntrack; the next pod's start reloads the programs"}
+}
+
+// SharedPorts says that masqueraded flows and the host's own sockets choose from the same
+// ports.
+func SharedPorts() Fault {
+	return Fault{
+		ErrFewPorts, "hardly any port is left for masquerading beside ip_local_port_range and ip_local_reserved_ports, so it shares the host's",
+		"leave more of 20000-29999 and 61000-65535 out of these sysctls; the next pod's start reads them",
+	}
 }
 
 // checkBPFFS gives a fault if pins cannot be made at pinPath.

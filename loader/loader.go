@@ -166,13 +166,13 @@ func load(opts Options) error {
 	}
 	defer coll.Close()
 
-	config := maps.NodeConfig{Schema: Schema, Features: features(coll, conntrack)}
 	set, err := maps.Open(dirs.maps)
 	if err != nil {
 		return err
 	}
 	defer set.Close()
-	if err := set.Config.Put(config); err != nil {
+	config, err := unfinished(set, features(coll, conntrack))
+	if err != nil {
 		return err
 	}
 	if err := pinPrograms(coll, dirs); err != nil {
@@ -184,6 +184,18 @@ func load(opts Options) error {
 	config.Build = bpf.Build()
 	opts.Log.Info("loaded datapath", "build", fmt.Sprintf("%016x", config.Build), "features", config.Features)
 	return set.Config.Put(config)
+}
+
+// unfinished writes the row of a load that has not come to its end. What ADDs wrote into
+// it, ports and uplinks, belongs to the node and not to a build: it stays.
+func unfinished(set *maps.Set, features maps.Features) (maps.NodeConfig, error) {
+	config, err := set.Config.Get()
+	if err != nil {
+		return config, err
+	}
+	config.Build, config.Schema = 0, Schema
+	config.Features = features | config.Features&maps.FeatureSharedPorts
+	return config, set.Config.Put(config)
 }
 
 func loadCollection(spec *ebpf.CollectionSpec, dirs dirs, kernel *btf.Cache) (*ebpf.Collection, error) {

@@ -4,8 +4,10 @@ package loader
 
 import (
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -29,11 +31,6 @@ func TestPrivilegedEnsure(t *testing.T) {
 	if err != nil || config.Build != bpf.Build() || config.Schema != Schema {
 		t.Errorf("config %+v, %v", config, err)
 	}
-	for _, dir := range []string{d.dirs.maps, d.dirs.progs, d.dirs.links, filepath.Dir(d.dirs.maps)} {
-		if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o700 {
-			t.Errorf("%s: %v, %v", dir, fi, err)
-		}
-	}
 	before := pinned(t, d)
 	ensure(t, opts)
 	if after := pinned(t, d); !same(before, after) {
@@ -41,6 +38,22 @@ func TestPrivilegedEnsure(t *testing.T) {
 	}
 	if _, err := Open(opts); err != nil {
 		t.Errorf("open: %v", err)
+	}
+}
+
+// S4: who is not root opens no pin, whatever the umask and the directory above say.
+func TestPrivilegedS4PinDirectory(t *testing.T) {
+	old := unix.Umask(0)
+	defer unix.Umask(old)
+	opts := options(t)
+	if err := os.Chmod(filepath.Dir(opts.PinPath), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	d := ensure(t, opts)
+	for _, dir := range []string{opts.PinPath, filepath.Dir(d.dirs.maps), d.dirs.maps, d.dirs.progs, d.dirs.links} {
+		if fi, err := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v", dir, fi, err)
+		}
 	}
 }
 
@@ -105,11 +118,21 @@ func TestPrivilegedEnsureKeepsRows(t *testing.T) {
 	opts := options(t)
 	d := ensure(t, opts)
 	limit := maps.Limit{Ifindex: 3, Direction: maps.Egress, Rate: 1, Burst: 2}
-	if err := errors.Join(d.Maps.Limits.Put(limit), d.Maps.Config.Put(maps.NodeConfig{Build: 1})); err != nil {
+	config := maps.NodeConfig{
+		Build: 1, Features: maps.FeatureSharedPorts, Ports: []maps.PortRange{{First: 61000, Last: 65535}},
+		Uplinks: []maps.UplinkAddr{{Ifindex: 2, Addr4: netip.MustParseAddr("192.0.2.1")}},
+	}
+	if err := errors.Join(d.Maps.Limits.Put(limit), d.Maps.Config.Put(config)); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ensure(t, opts).Maps.Limits.Get(3, maps.Egress); err != nil || got != limit {
+	set := ensure(t, opts).Maps
+	if got, err := set.Limits.Get(3, maps.Egress); err != nil || got != limit {
 		t.Errorf("row after an upgrade: %+v, %v", got, err)
+	}
+	got, err := set.Config.Get()
+	if err != nil || got.Build != bpf.Build() || got.Features&maps.FeatureSharedPorts == 0 || got.Features == maps.FeatureSharedPorts ||
+		!reflect.DeepEqual(got.Ports, config.Ports) || !reflect.DeepEqual(got.Uplinks, config.Uplinks) {
+		t.Errorf("config after an upgrade: %+v, %v", got, err)
 	}
 }
 
@@ -170,6 +193,15 @@ func TestPrivilegedInspect(t *testing.T) {
 	}
 	if err := d.Maps.Config.Put(maps.NodeConfig{Build: 5}); err != nil {
 		t.Fatal(err)
+	}
+	if s := Inspect(opts); len(s.Warnings) != 0 {
+		t.Errorf("warnings: %+v", s)
+	}
+	if err := d.Maps.Config.Put(maps.NodeConfig{Build: 5, Features: maps.FeatureSharedPorts}); err != nil {
+		t.Fatal(err)
+	}
+	if s := Inspect(opts); len(s.Warnings) != 1 || !errors.Is(s.Warnings[0], ErrFewPorts) || s.Warnings[0].Remedy == "" {
+		t.Errorf("with shared ports: %+v", s)
 	}
 	opts.Attach = AttachTCX
 	want := 2

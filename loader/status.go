@@ -18,6 +18,7 @@ type Status struct {
 	Features maps.Features
 	Uplinks  []int
 	Faults   []Fault
+	Warnings []Fault // nothing that keeps a pod from starting
 }
 
 // Inspect looks at everything that a pod's start needs from the node, in a few
@@ -50,6 +51,9 @@ func Inspect(opts Options) Status {
 	// Where it has come since, the next ADD reloads the programs: nothing to keep pods for.
 	if config.Features&maps.FeatureConntrack == 0 && !conntrackAppeared() {
 		note(noConntrack(s.Kernel))
+	}
+	if config.Features&maps.FeatureSharedPorts != 0 {
+		s.Warnings = append(s.Warnings, SharedPorts())
 	}
 	if opts.Attach == AttachTCX && config.Features&maps.FeatureTCX == 0 {
 		note(noTCX())

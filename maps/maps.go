@@ -34,6 +34,8 @@ type Set struct {
 	Flows     *Flows
 	Halfopen  *Flows
 	Fragments *Fragments
+	Nonmasq   *Cidrs
+	Excluded  *Cidrs
 	Counters  *Counters
 	Config    *Config
 
@@ -64,6 +66,8 @@ func Open(dir string) (*Set, error) {
 	s.Flows = &Flows{rows: table[bpf.DatapathTuple, bpf.DatapathFlow]{open(bpf.DatapathMapFlows)}}
 	s.Halfopen = &Flows{rows: table[bpf.DatapathTuple, bpf.DatapathFlow]{open(bpf.DatapathMapHalfopen)}, halfOpen: true}
 	s.Fragments = &Fragments{table[bpf.DatapathFragmentKey, bpf.DatapathFragment]{open(bpf.DatapathMapFragments)}}
+	s.Nonmasq = openCidrs(open, bpf.DatapathMapNonmasq)
+	s.Excluded = openCidrs(open, bpf.DatapathMapExcluded)
 	s.Counters = &Counters{open(bpf.DatapathMapCounters)}
 	s.Config = &Config{table[uint32, bpf.DatapathNodeConfig]{open(bpf.DatapathMapConfig)}}
 	if err != nil {
@@ -71,6 +75,10 @@ func Open(dir string) (*Set, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+func openCidrs(open func(string) *ebpf.Map, name string) *Cidrs {
+	return &Cidrs{table[bpf.DatapathCidrKey, bpf.DatapathCidr]{open(name)}, name}
 }
 
 // Close releases the descriptors; the pins stay. It may be called twice.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -217,17 +218,111 @@ func TestPrivilegedCounters(t *testing.T) {
 	}
 }
 
+func TestPrivilegedCidrs(t *testing.T) {
+	set := open(t)
+	for _, table := range []*maps.Cidrs{set.Nonmasq, set.Excluded} {
+		for prefix, networks := range map[string][]string{
+			"10.0.0.0/8": {"b", "a", "b"}, "10.1.0.0/16": {"a"}, "10.1.2.3/32": {"c"}, "0.0.0.0/0": {"a"}, "fd00::/8": {"a"},
+		} {
+			if err := table.Put(maps.Cidr{Prefix: netip.MustParsePrefix(prefix), Networks: networks}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Exactly this range, not the narrowest one around it.
+		for prefix, want := range map[string][]string{
+			"10.0.0.0/8": {"a", "b"}, "10.1.0.0/16": {"a"}, "10.1.2.3/32": {"c"}, "0.0.0.0/0": {"a"}, "fd00::/8": {"a"},
+			"10.0.0.0/16": nil, "10.2.0.0/16": nil, "fd00::/16": nil, "::/0": nil,
+		} {
+			got, err := table.Get(netip.MustParsePrefix(prefix))
+			if !slices.Equal(got.Networks, want) || (want == nil) != errors.Is(err, maps.ErrNotFound) {
+				t.Errorf("%s %s: %+v, %v", table.Name(), prefix, got, err)
+			}
+		}
+		for range 2 { // the second time there is none
+			if err := table.Delete(netip.MustParsePrefix("10.1.0.0/16")); err != nil {
+				t.Error(err)
+			}
+		}
+		if all, err := maps.Collect(table.All()); err != nil || len(all) != 4 {
+			t.Errorf("all: %v, %v", all, err)
+		}
+	}
+}
+
+func TestPrivilegedCidrsRefuse(t *testing.T) {
+	table := open(t).Nonmasq
+	for want, c := range map[string]maps.Cidr{
+		"10.0.0.0/8: 9 networks": {Prefix: netip.MustParsePrefix("10.0.0.0/8"), Networks: strings.Split("abcdefghi", "")},
+		"10.0.0.0/8: no network": {Prefix: netip.MustParsePrefix("10.0.0.0/8")},
+		"10.0.0.0/8: network":    {Prefix: netip.MustParsePrefix("10.0.0.0/8"), Networks: []string{strings.Repeat("n", 64)}},
+		"without a name":         {Prefix: netip.MustParsePrefix("10.0.0.0/8"), Networks: []string{""}},
+		"10.0.0.1/8: not":        {Prefix: netip.MustParsePrefix("10.0.0.1/8"), Networks: []string{"a"}},
+		"10.0.0.0/104: not":      {Prefix: netip.PrefixFrom(netip.MustParseAddr("::ffff:a00:0"), 104), Networks: []string{"a"}},
+	} {
+		if err := table.Put(c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: error %v", want, err)
+		}
+	}
+	// The table holds 1024.
+	var err error
+	for i := 0; err == nil && i < 2000; i++ {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
+		err = table.Put(maps.Cidr{Prefix: p, Networks: []string{"a"}})
+	}
+	if err == nil || !strings.Contains(err.Error(), "the table is full (1024 rows)") {
+		t.Errorf("full: %v", err)
+	}
+	seen := map[netip.Prefix]bool{}
+	for c, err := range table.All() {
+		if err != nil || seen[c.Prefix] {
+			t.Fatalf("%s came twice, or %v", c.Prefix, err)
+		}
+		seen[c.Prefix] = true
+	}
+	if len(seen) != 1024 {
+		t.Errorf("%d rows of 1024", len(seen))
+	}
+}
+
+func TestToCidr(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.1.2.3/8": "10.0.0.0/8", "fd00::1/8": "fd00::/8", "::/0": "::/0",
+	} {
+		if got := maps.ToCidr(netip.MustParsePrefix(in)); got.String() != want {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+	mapped := netip.PrefixFrom(netip.MustParseAddr("::ffff:10.1.2.3"), 104)
+	if got := maps.ToCidr(mapped); got.String() != "10.0.0.0/8" {
+		t.Errorf("%s: %s", mapped, got)
+	}
+}
+
 func TestPrivilegedConfig(t *testing.T) {
 	config := open(t).Config
-	if got, err := config.Get(); err != nil || got != (maps.NodeConfig{}) {
+	if got, err := config.Get(); err != nil || !reflect.DeepEqual(got, maps.NodeConfig{}) {
 		t.Errorf("untouched: %+v, %v", got, err)
 	}
-	want := maps.NodeConfig{Build: bpf.Build(), Schema: 1, Features: maps.FeatureTCX}
+	want := maps.NodeConfig{
+		Build: bpf.Build(), Schema: 1, Features: maps.FeatureTCX | maps.FeatureSharedPorts,
+		Ports:   []maps.PortRange{{First: 20000, Last: 29999}, {First: 61000, Last: 65535}},
+		Uplinks: []maps.UplinkAddr{{Ifindex: 2, Addr4: v4, Addr6: v6}, {Ifindex: 5, Addr6: v6}},
+	}
 	if err := config.Put(want); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := config.Get(); err != nil || got != want {
-		t.Errorf("got %+v, %v", got, err)
+	if got, err := config.Get(); err != nil || !reflect.DeepEqual(got, want) || got.PortCount() != 14536 {
+		t.Errorf("got %+v of %d ports, %v", got, got.PortCount(), err)
+	}
+	for name, bad := range map[string]maps.NodeConfig{
+		"17 port ranges": {Ports: slices.Repeat([]maps.PortRange{{First: 1, Last: 2}}, 17)},
+		"9 uplinks":      {Uplinks: slices.Repeat([]maps.UplinkAddr{{Ifindex: 1}}, 9)},
+		"no range":       {Ports: []maps.PortRange{{First: 2, Last: 1}}},
+		"ifindex":        {Uplinks: []maps.UplinkAddr{{Addr4: v4}}},
+	} {
+		if err := config.Put(bad); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
 }
 

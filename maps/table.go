@@ -11,8 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// batchRows is how many rows one bpf(2) call reads; the largest row is half a KiB.
-const batchRows = 256
+// How many rows one bpf(2) call reads: few at first, since most walks end soon or are of
+// small tables, then twice as many each time. The largest row is half a KiB.
+const (
+	firstBatch = 32
+	mostBatch  = 512
+)
 
 // table is one hash map (or the array of one row) whose keys and values are structs
 // without padding, so that they go to the kernel without being copied.
@@ -58,7 +62,7 @@ func (t table[K, V]) delete(key *K) error {
 func (t table[K, V]) all() iter.Seq2[row[K, V], error] {
 	return func(yield func(row[K, V], error) bool) {
 		var cursor ebpf.MapBatchCursor
-		keys, values := make([]K, batchRows), make([]V, batchRows)
+		keys, values := make([]K, firstBatch), make([]V, firstBatch)
 		for {
 			n, err := t.m.BatchLookup(&cursor, keys, values, nil)
 			if errors.Is(err, unix.ENOSPC) {
@@ -78,6 +82,9 @@ func (t table[K, V]) all() iter.Seq2[row[K, V], error] {
 			}
 			if last {
 				return
+			}
+			if size := 2 * len(keys); size <= mostBatch {
+				keys, values = make([]K, size), make([]V, size)
 			}
 		}
 	}

@@ -31,7 +31,7 @@ static __always_inline bool hostport_on_loopback(const struct addr *a)
 
 static __always_inline bool cidr_has(void *ranges, const struct addr *a)
 {
-	struct cidr_key key = { .prefix = 128 };
+	struct cidr_key key = { .prefix = 32 + 128, .version = addr_is_v4(a) ? 4 : 6 };
 
 	__builtin_memcpy(key.addr, a, sizeof(key.addr));
 	return bpf_map_lookup_elem(ranges, &key);

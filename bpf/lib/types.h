@@ -169,10 +169,12 @@ struct fragment {
 #define CIDR_NETWORKS 8
 
 /* nonmasq, excluded: range of addresses (LPM) -> the networks whose configuration names
- * it. The prefix counts the bits of the 16 bytes, so IPv4's has 96 more.
+ * it. The family comes first, so that no range of IPv6 holds IPv4's; the prefix counts
+ * its bits too.
  */
 struct cidr_key {
-	__u32 prefix;
+	__u32 prefix;  /* 32 + the range's own, IPv4's as of its 16 bytes: 96 more */
+	__u32 version; /* 4, 6 */
 	__u8 addr[16];
 };
 

@@ -30,7 +30,6 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer s.close()
-	s.noteIneffective()
 	dp, err := loader.Ensure(s.options())
 	if err != nil {
 		return err
@@ -55,14 +54,4 @@ func printResult(r *current.Result, version string) error {
 		}
 	}
 	return types.PrintResult(r, version)
-}
-
-// noteIneffective logs keys that are read but not yet acted on.
-func (s *session) noteIneffective() {
-	if s.conf.ipMasq {
-		s.log.Warn("ipMasq has no effect yet")
-	}
-	if len(s.conf.exclude) > 0 {
-		s.log.Warn("hostPorts.excludeCIDRs has no effect yet")
-	}
 }

@@ -36,12 +36,13 @@ type conf struct {
 	mac         net.HardwareAddr
 	uplinks     []string
 	hostports   []podnet.Hostport
+	mapped      map[podnet.Hostport]uint16 // hostports without their PodPort, which is the value
 	loopback    bool
 	exclude     []netip.Prefix
 	ingress     podnet.Rate
 	egress      podnet.Rate
 	ipMasq      bool
-	nonMasq     []netip.Prefix
+	nonMasq     []netip.Prefix // those of the key, or the ranges that the IPAM plugin gives from
 	dns         types.DNS
 	attachments []podnet.Attachment // GC: nil if the runtime gave no list
 }
@@ -131,12 +132,24 @@ func (c *conf) parseIPAM(top object) error {
 	if err := section.get("type", &c.ipamType); err != nil {
 		return err
 	}
-	if c.ipamType == "dhcp" {
-		kind := section.bad("type", "needs a network of layer 2 around the pod, which culvert does not make")
+	if why := unfitIPAM(c.ipamType); why != "" {
 		c.ipamType = ""
-		return kind
+		return section.bad("type", why)
 	}
 	return nil
+}
+
+// unfitIPAM says why a plugin cannot be the IPAM plugin, whatever CNI_PATH holds.
+func unfitIPAM(kind string) string {
+	switch {
+	case kind == "dhcp":
+		return "needs a network of layer 2 around the pod, which culvert does not make"
+	case kind == "culvert":
+		return "culvert would call itself"
+	case strings.ContainsAny(kind, "/\x00") || kind == "." || kind == "..":
+		return "not the name of a plugin in CNI_PATH" // CVE-2021-20206
+	}
+	return ""
 }
 
 func (c *conf) parseNode(top object) error {
@@ -152,14 +165,6 @@ func (c *conf) parseNode(top object) error {
 		}
 	}
 	return nil
-}
-
-func (c *conf) parseMasquerade(top object) (err error) {
-	if err := top.get("ipMasq", &c.ipMasq); err != nil {
-		return err
-	}
-	c.nonMasq, err = parsePrefixes(top, "nonMasqueradeCIDRs")
-	return err
 }
 
 // parseDNS reads the key dns, and the capability of that name over it, which spells its
@@ -220,23 +225,6 @@ func withVersion(raw json.RawMessage, version string) json.RawMessage {
 		return raw
 	}
 	return out
-}
-
-func parsePrefixes(o object, key string) ([]netip.Prefix, error) {
-	var out []netip.Prefix
-	err := o.list(key, func(path string, raw json.RawMessage) error {
-		var s string
-		if json.Unmarshal(raw, &s) != nil {
-			return badValue(path, show(raw), "not a string")
-		}
-		p, err := netip.ParsePrefix(s)
-		if err != nil {
-			return badValue(path, show(raw), "not a range of addresses, as 10.0.0.0/8")
-		}
-		out = append(out, p.Masked())
-		return nil
-	})
-	return out, err
 }
 
 func firstError(errs ...error) error {

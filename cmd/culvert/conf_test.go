@@ -22,6 +22,14 @@ func config(keys string) string {
 	return `{"cniVersion":"1.1.0","name":"net","type":"culvert","ipam":{"type":"host-local"}` + keys + `}`
 }
 
+func prefixes(list ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range list {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
 func TestParse(t *testing.T) {
 	port := func(addr string, port, podPort uint16, proto uint8) podnet.Hostport {
 		p := podnet.Hostport{Port: port, PodPort: podPort, Proto: proto}
@@ -60,6 +68,14 @@ func TestParse(t *testing.T) {
 			func(c *conf) any { return c.mac.String() }, "02:00:00:00:00:03"},
 		{"prefixes are masked", `"nonMasqueradeCIDRs":["10.1.2.3/8","fd00::1/8"]`, "",
 			func(c *conf) any { return c.nonMasq }, []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}},
+		{"without the key, host-local's ranges", `"ipam":{"type":"host-local","subnet":"10.1.0.9/16","ranges":[[{"subnet":"10.2.0.0/16"},{"subnet":"10.3.0.0/16"}],[{"subnet":"fd00::/64"}]]}`, "",
+			func(c *conf) any { return c.nonMasq }, prefixes("10.1.0.0/16", "10.2.0.0/16", "10.3.0.0/16", "fd00::/64")},
+		{"without the key, static's addresses and the runtime's ranges", `"ipam":{"type":"static","addresses":[{"address":"10.88.0.7/16"}]},"runtimeConfig":{"ipRanges":[[{"subnet":"10.5.0.0/16"}]]}`, "",
+			func(c *conf) any { return c.nonMasq }, prefixes("10.5.0.0/16", "10.88.0.0/16")},
+		{"ranges that nobody can read are the IPAM plugin's to refuse", `"ipam":{"type":"host-local","subnet":5,"ranges":[[{"subnet":"x"}],[{"subnet":"10.2.0.0/16"}]],"addresses":"y"}`, "",
+			func(c *conf) any { return c.nonMasq }, prefixes("10.2.0.0/16")},
+		{"an empty list is not the default", `"nonMasqueradeCIDRs":[],"ipam":{"type":"host-local","subnet":"10.1.0.0/16"}`, "",
+			func(c *conf) any { return len(c.nonMasq) }, 0},
 		{"dns of runtimeConfig over dns", `"dns":{"nameservers":["1.1.1.1"],"domain":"a"},"runtimeConfig":{"dns":{"Servers":["2.2.2.2"],"Searches":["b"]}}`, "",
 			func(c *conf) any { return c.dns }, types.DNS{Nameservers: []string{"2.2.2.2"}, Domain: "a", Search: []string{"b"}}},
 		{"prevResult without a version", `"prevResult":{"ips":[{"address":"10.0.0.1/32"}]}`, "",

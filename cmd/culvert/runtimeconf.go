@@ -46,18 +46,17 @@ func (c *conf) addHostport(path string, raw json.RawMessage) error {
 			return err
 		}
 	}
-	if p.Proto == unix.IPPROTO_SCTP && p.Port != p.PodPort {
-		// Its checksum does not cover addresses, but covers ports.
-		return o.bad("hostPort", "SCTP needs the container's port for it")
+	key := p
+	key.PodPort = 0
+	if to, twice := c.mapped[key]; twice && to != p.PodPort {
+		return o.bad("hostPort", "mapped twice, to different ports")
+	} else if twice {
+		return nil
 	}
-	for _, other := range c.hostports {
-		if other == p {
-			return nil
-		}
-		if other.Addr == p.Addr && other.Port == p.Port && other.Proto == p.Proto {
-			return o.bad("hostPort", "mapped twice, to different ports")
-		}
+	if c.mapped == nil {
+		c.mapped = map[podnet.Hostport]uint16{}
 	}
+	c.mapped[key] = p.PodPort
 	c.hostports = append(c.hostports, p)
 	return nil
 }

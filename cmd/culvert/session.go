@@ -116,7 +116,8 @@ func (s *session) spec() podnet.Spec {
 	return podnet.Spec{
 		Owner: s.owner(), Netns: s.ns, Uplinks: s.outside,
 		MTU: c.mtu, MAC: c.mac, Hostports: c.hostports, Loopback: c.loopback,
-		Ingress: c.ingress, Egress: c.egress, Masquerade: c.ipMasq, DNS: c.dns,
+		Ingress: c.ingress, Egress: c.egress, DNS: c.dns,
+		Exclude: c.exclude, Masquerade: c.ipMasq, NonMasquerade: c.nonMasq,
 	}
 }
 
@@ -124,22 +125,6 @@ func (s *session) spec() podnet.Spec {
 func (c *conf) checkMain() error {
 	if c.ipamType == "" {
 		return badValue("ipam.type", "(none)", "culvert makes interfaces, for which it needs an IPAM plugin")
-	}
-	return nil
-}
-
-// checkNames checks names beyond what CNI asks: they have to fit into kernel rows, and
-// the kernel makes a number of "%d" in the name of a new device.
-func checkNames(c *conf, args *skel.CmdArgs) error {
-	const maxNetwork, maxContainer = 63, 127
-	switch {
-	case len(c.name) > maxNetwork:
-		return badValue("name", fmt.Sprintf("%q", c.name), fmt.Sprintf("longer than %d bytes", maxNetwork))
-	case len(args.ContainerID) > maxContainer:
-		return types.NewError(types.ErrInvalidEnvironmentVariables, "invalid CNI_CONTAINERID",
-			fmt.Sprintf("%q is longer than %d bytes", args.ContainerID, maxContainer))
-	case strings.Contains(args.IfName, "%"):
-		return types.NewError(types.ErrInvalidEnvironmentVariables, "invalid CNI_IFNAME", fmt.Sprintf("%q holds a %%", args.IfName))
 	}
 	return nil
 }

@@ -15,7 +15,8 @@ import (
 
 type flowRow struct {
 	Proto      string   `json:"proto"`
-	Src        string   `json:"src"` // the packet as it comes
+	Side       string   `json:"side"` // whose packets: fast, stack or wire
+	Src        string   `json:"src"`  // the packet as it comes
 	Dst        string   `json:"dst"`
 	ToSrc      string   `json:"toSrc"` // as it leaves
 	ToDst      string   `json:"toDst"`
@@ -29,7 +30,7 @@ type flowRow struct {
 
 func newFlows(a *app) *cobra.Command {
 	var all bool
-	header := []string{"PROTO", "SRC", "DST", "TO-SRC", "TO-DST", "ACTION", "FLAGS", "STATE", "AGE"}
+	header := []string{"PROTO", "SIDE", "SRC", "DST", "TO-SRC", "TO-DST", "ACTION", "FLAGS", "STATE", "AGE"}
 	c := newView(a, "flows", "List the flows that the fast path carries, two lines each", header,
 		func(set *maps.Set) ([]flowRow, error) { return readFlows(set, a.now, all) })
 	c.Flags().BoolVar(&all, "all", false, "also list the dead rows of pods that are gone")
@@ -51,7 +52,7 @@ func readFlows(set *maps.Set, now time.Duration, all bool) ([]flowRow, error) {
 		return nil, err
 	}
 	slices.SortFunc(flows, func(a, b maps.Flow) int {
-		return cmp.Or(cmp.Compare(a.Key.Proto, b.Key.Proto), a.Key.Src.Compare(b.Key.Src), a.Key.Dst.Compare(b.Key.Dst))
+		return cmp.Or(cmp.Compare(a.Key.Proto, b.Key.Proto), cmp.Compare(a.Side, b.Side), a.Key.Src.Compare(b.Key.Src), a.Key.Dst.Compare(b.Key.Dst))
 	})
 	var rows []flowRow
 	for _, f := range flows {
@@ -65,6 +66,7 @@ func readFlows(set *maps.Set, now time.Duration, all bool) ([]flowRow, error) {
 func newFlowRow(f maps.Flow, now time.Duration, live bool) flowRow {
 	return flowRow{
 		Proto:      maps.ProtoName(f.Key.Proto),
+		Side:       f.Side.String(),
 		Src:        f.Key.Src.String(),
 		Dst:        f.Key.Dst.String(),
 		ToSrc:      f.To.Src.String(),
@@ -88,7 +90,7 @@ func (r flowRow) cells() []string {
 	}
 	age := time.Duration(r.AgeSeconds) * time.Second
 	return []string{
-		r.Proto, r.Src, r.Dst, r.ToSrc, r.ToDst, r.Action,
+		r.Proto, r.Side, r.Src, r.Dst, r.ToSrc, r.ToDst, r.Action,
 		strings.Join(r.Flags, ","), strings.Join(state, ","), age.String(),
 	}
 }

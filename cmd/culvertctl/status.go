@@ -25,12 +25,25 @@ type statusView struct {
 	Features map[string]bool `json:"features"`
 	Uplinks  []uplink        `json:"uplinks"`
 	Counts   map[string]int  `json:"counts"` // rows
-	Faults   []fault         `json:"faults"`
+
+	MasqueradePorts []string    `json:"masqueradePorts"` // "61000-65535"
+	Nonmasq         []cidrRange `json:"nonmasq"`
+	Excluded        []cidrRange `json:"excluded"`
+
+	Faults   []fault `json:"faults"`
+	Warnings []fault `json:"warnings"`
 }
 
 type uplink struct {
 	Ifindex int    `json:"ifindex"`
 	Name    string `json:"name"`
+	Addr4   string `json:"addr4"` // that masqueraded packets leave with; "" also if no pod asked for it
+	Addr6   string `json:"addr6"`
+}
+
+type cidrRange struct {
+	Range    string   `json:"range"`
+	Networks []string `json:"networks"`
 }
 
 type fault struct {
@@ -71,15 +84,17 @@ func readStatus(a *app) (statusView, error) {
 		PinPath: a.pinPath,
 		Loaded:  node.Loaded,
 		Features: map[string]bool{
-			"conntrack": node.Features&maps.FeatureConntrack != 0,
-			"tcx":       node.Features&maps.FeatureTCX != 0,
+			"conntrack":    node.Features&maps.FeatureConntrack != 0,
+			"tcx":          node.Features&maps.FeatureTCX != 0,
+			"shared_ports": node.Features&maps.FeatureSharedPorts != 0,
 		},
-		Uplinks: []uplink{},
-		Counts:  map[string]int{},
-		Faults:  []fault{},
-	}
-	for _, f := range node.Faults {
-		s.Faults = append(s.Faults, fault{f.What, f.Remedy})
+		Uplinks:         []uplink{},
+		Counts:          map[string]int{},
+		MasqueradePorts: []string{},
+		Nonmasq:         []cidrRange{},
+		Excluded:        []cidrRange{},
+		Faults:          told(node.Faults),
+		Warnings:        told(node.Warnings),
 	}
 	for _, ifindex := range node.Uplinks {
 		u := uplink{Ifindex: ifindex}
@@ -92,23 +107,65 @@ func readStatus(a *app) (statusView, error) {
 		return s, nil
 	}
 	s.Build = fmt.Sprintf("%016x", node.Build)
-	return s, s.count(a)
+	d, err := a.open()
+	if err != nil {
+		return s, err
+	}
+	defer d.Close()
+	return s, errors.Join(s.count(d.Maps), s.masquerade(d.Maps))
 }
 
-func (s *statusView) count(a *app) error {
-	d, err := a.open()
+func told(faults []loader.Fault) []fault {
+	list := []fault{}
+	for _, f := range faults {
+		list = append(list, fault{f.What, f.Remedy})
+	}
+	return list
+}
+
+// masquerade reads what pods' packets to outside are held to, and hostPorts.
+func (s *statusView) masquerade(m *maps.Set) error {
+	config, err := m.Config.Get()
 	if err != nil {
 		return err
 	}
-	defer d.Close()
+	for _, r := range config.Ports {
+		s.MasqueradePorts = append(s.MasqueradePorts, r.String())
+	}
+	for i := range s.Uplinks {
+		for _, u := range config.Uplinks {
+			if u.Ifindex == s.Uplinks[i].Ifindex {
+				s.Uplinks[i].Addr4, s.Uplinks[i].Addr6 = addrOr(u.Addr4, ""), addrOr(u.Addr6, "")
+			}
+		}
+	}
+	var err2 error
+	s.Nonmasq, err = readCidrs(m.Nonmasq)
+	s.Excluded, err2 = readCidrs(m.Excluded)
+	return errors.Join(err, err2)
+}
+
+func readCidrs(table *maps.Cidrs) ([]cidrRange, error) {
+	rows, err := maps.Collect(table.All())
+	slices.SortFunc(rows, func(a, b maps.Cidr) int { return a.Prefix.Compare(b.Prefix) })
+	list := []cidrRange{}
+	for _, r := range rows {
+		list = append(list, cidrRange{r.Prefix.String(), r.Networks})
+	}
+	return list, err
+}
+
+func (s *statusView) count(m *maps.Set) error {
 	return errors.Join(
-		count(s.Counts, "pods", d.Maps.Pods.All()),
-		count(s.Counts, "ifaces", d.Maps.Ifaces.All()),
-		count(s.Counts, "hostports", d.Maps.Hostports.All()),
-		count(s.Counts, "limits", d.Maps.Limits.All()),
-		count(s.Counts, "flows", d.Maps.Flows.All()),
-		count(s.Counts, "halfopen", d.Maps.Halfopen.All()),
-		count(s.Counts, "counters", d.Maps.Counters.All()),
+		count(s.Counts, "pods", m.Pods.All()),
+		count(s.Counts, "ifaces", m.Ifaces.All()),
+		count(s.Counts, "hostports", m.Hostports.All()),
+		count(s.Counts, "limits", m.Limits.All()),
+		count(s.Counts, "flows", m.Flows.All()),
+		count(s.Counts, "halfopen", m.Halfopen.All()),
+		count(s.Counts, "counters", m.Counters.All()),
+		count(s.Counts, "nonmasq", m.Nonmasq.All()),
+		count(s.Counts, "excluded", m.Excluded.All()),
 	)
 }
 
@@ -136,6 +193,9 @@ func (s statusView) print(a *app) error {
 	for _, f := range s.Faults {
 		line("fault", loader.Fault{What: f.What, Remedy: f.Remedy}.Error())
 	}
+	for _, f := range s.Warnings {
+		line("warning", loader.Fault{What: f.What, Remedy: f.Remedy}.Error())
+	}
 	return w.Flush()
 }
 
@@ -146,11 +206,21 @@ func (s statusView) printLoaded(line func(key, value string)) {
 	}
 	names := []string{}
 	for _, u := range s.Uplinks {
-		names = append(names, fmt.Sprintf("%s (%d)", u.Name, u.Ifindex))
+		names = append(names, strings.Join(strings.Fields(fmt.Sprintf("%s (%d) %s %s", u.Name, u.Ifindex, u.Addr4, u.Addr6)), " "))
 	}
 	line("uplinks", strings.Join(names, ", "))
+	line("masquerade ports", strings.Join(s.MasqueradePorts, ", "))
+	printRanges(line, "nonmasq", s.Nonmasq)
+	printRanges(line, "excluded", s.Excluded)
 	for _, table := range sortedKeys(s.Counts) {
 		line("rows of "+table, fmt.Sprint(s.Counts[table]))
+	}
+}
+
+// printRanges prints a range a line.
+func printRanges(line func(key, value string), table string, ranges []cidrRange) {
+	for _, r := range ranges {
+		line(table, fmt.Sprintf("%s (%s)", r.Range, strings.Join(r.Networks, ", ")))
 	}
 }
 

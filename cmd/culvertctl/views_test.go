@@ -61,10 +61,17 @@ func filled(t *testing.T) (pinPath string) {
 	must(set.Hostports.Claim(live))
 	must(set.Hostports.Claim(dead))
 	must(set.Limits.Put(maps.Limit{Ifindex: 5, Direction: maps.Egress, Rate: 10_000_000, Burst: 1_500_000}))
-	must(set.Config.Put(maps.NodeConfig{Build: 0xabc, Schema: 1, Features: maps.FeatureConntrack}))
+	must(set.Config.Put(maps.NodeConfig{
+		Build: 0xabc, Schema: 1, Features: maps.FeatureConntrack | maps.FeatureSharedPorts,
+		Ports: []maps.PortRange{{First: 20000, Last: 29999}, {First: 61000, Last: 65535}},
+	}))
+	must(set.Nonmasq.Put(maps.Cidr{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Networks: []string{"net", "b"}}))
+	must(set.Nonmasq.Put(maps.Cidr{Prefix: netip.MustParsePrefix("fd00::/8"), Networks: []string{"net"}}))
+	must(set.Excluded.Put(maps.Cidr{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Networks: []string{"net"}}))
 	putFlow(t, dir, bpf.DatapathMapFlows, 40000, 7)
 	putFlow(t, dir, bpf.DatapathMapHalfopen, 40001, 7)
 	putFlow(t, dir, bpf.DatapathMapFlows, 40002, 6)
+	putMasqueraded(t, dir)
 	return pinPath
 }
 
@@ -80,14 +87,44 @@ func putFlow(t *testing.T, dir, table string, port uint16, generation uint64) {
 		})
 }
 
+// putMasqueraded writes the two rows of a pod's flow to outside.
+func putMasqueraded(t *testing.T, dir string) {
+	t.Helper()
+	bytes := func(s string) bpf.DatapathAddr { return bpf.DatapathAddr{Ip: netip.MustParseAddr(s).As16()} }
+	pod, node, outside := bytes("10.1.2.3"), bytes("192.0.2.1"), bytes("198.51.100.1")
+	const flags = bpf.DatapathFlowFlagFLOW_TRANSLATE | bpf.DatapathFlowFlagFLOW_MASQUERADE
+	mapstest.Put(t, dir, bpf.DatapathMapFlows,
+		&bpf.DatapathTuple{Src: pod, Dst: outside, Sport: 5000, Dport: 53, Proto: 17, Side: bpf.DatapathSideSIDE_WIRE},
+		&bpf.DatapathFlow{
+			Src: node, Dst: outside, Sport: 61001, Dport: 53, Action: bpf.DatapathFlowActionFLOW_TO_STACK,
+			Flags: flags, SrcGeneration: 7, SeenNs: 95e9,
+		})
+	mapstest.Put(t, dir, bpf.DatapathMapFlows,
+		&bpf.DatapathTuple{Src: outside, Dst: node, Sport: 53, Dport: 61001, Proto: 17},
+		&bpf.DatapathFlow{
+			Src: outside, Dst: pod, Sport: 53, Dport: 5000, Action: bpf.DatapathFlowActionFLOW_TO_STACK,
+			Flags: flags | bpf.DatapathFlowFlagFLOW_REPLY, DstGeneration: 7, SeenNs: 95e9,
+		})
+}
+
 func TestPrivilegedViewsAsJSON(t *testing.T) {
 	pinPath := filled(t)
 	flow := func(port string, half, live bool) map[string]any {
 		return map[string]any{
-			"proto": "tcp", "src": "192.0.2.9:" + port, "dst": "192.0.2.1:8080",
+			"proto": "tcp", "side": "fast", "src": "192.0.2.9:" + port, "dst": "192.0.2.1:8080",
 			"toSrc": "192.0.2.9:" + port, "toDst": "10.1.2.3:80", "action": "to_pod",
 			"flags": []any{"hostport"}, "state": []any{}, "halfOpen": half, "live": live, "ageSeconds": 5.0,
 		}
+	}
+	reply := map[string]any{
+		"proto": "udp", "side": "fast", "src": "198.51.100.1:53", "dst": "192.0.2.1:61001",
+		"toSrc": "198.51.100.1:53", "toDst": "10.1.2.3:5000", "action": "to_stack",
+		"flags": []any{"translate", "reply", "masquerade"}, "state": []any{}, "halfOpen": false, "live": true, "ageSeconds": 5.0,
+	}
+	request := map[string]any{
+		"proto": "udp", "side": "wire", "src": "10.1.2.3:5000", "dst": "198.51.100.1:53",
+		"toSrc": "192.0.2.1:61001", "toDst": "198.51.100.1:53", "action": "to_stack",
+		"flags": []any{"translate", "masquerade"}, "state": []any{}, "halfOpen": false, "live": true, "ageSeconds": 5.0,
 	}
 	pod := func(addr string) map[string]any {
 		return map[string]any{
@@ -111,8 +148,8 @@ func TestPrivilegedViewsAsJSON(t *testing.T) {
 		"limits": {map[string]any{
 			"container": container, "ifindex": 5.0, "direction": "egress", "rate": 1e7, "burst": 1.5e6,
 		}},
-		"flows":       {flow("40000", false, true), flow("40001", true, true)},
-		"flows --all": {flow("40000", false, true), flow("40001", true, true), flow("40002", false, false)},
+		"flows":       {flow("40000", false, true), flow("40001", true, true), reply, request},
+		"flows --all": {flow("40000", false, true), flow("40001", true, true), flow("40002", false, false), reply, request},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := run(t, append(strings.Fields(name), "--pin-path", pinPath, "-o", "json")...)
@@ -145,25 +182,35 @@ CONTAINER      IFINDEX  DIRECTION  BIT/S  BURST-BITS
 0123456789abc  5        egress     10M    1.5M
 `,
 		"flows --all": `
-PROTO  SRC              DST             TO-SRC           TO-DST       ACTION  FLAGS     STATE      AGE
-tcp    192.0.2.9:40000  192.0.2.1:8080  192.0.2.9:40000  10.1.2.3:80  to_pod  hostport  -          5s
-tcp    192.0.2.9:40001  192.0.2.1:8080  192.0.2.9:40001  10.1.2.3:80  to_pod  hostport  half-open  5s
-tcp    192.0.2.9:40002  192.0.2.1:8080  192.0.2.9:40002  10.1.2.3:80  to_pod  hostport  dead       5s
+PROTO  SIDE  SRC              DST              TO-SRC           TO-DST           ACTION    FLAGS                       STATE      AGE
+tcp    fast  192.0.2.9:40000  192.0.2.1:8080   192.0.2.9:40000  10.1.2.3:80      to_pod    hostport                    -          5s
+tcp    fast  192.0.2.9:40001  192.0.2.1:8080   192.0.2.9:40001  10.1.2.3:80      to_pod    hostport                    half-open  5s
+tcp    fast  192.0.2.9:40002  192.0.2.1:8080   192.0.2.9:40002  10.1.2.3:80      to_pod    hostport                    dead       5s
+udp    fast  198.51.100.1:53  192.0.2.1:61001  198.51.100.1:53  10.1.2.3:5000    to_stack  translate,reply,masquerade  -          5s
+udp    wire  10.1.2.3:5000    198.51.100.1:53  192.0.2.1:61001  198.51.100.1:53  to_stack  translate,masquerade        -          5s
 `,
 		"status": `
 kernel             ` + kernel() + `
 pins               ` + pinPath + `
 loaded             yes, build 0000000000000abc
 conntrack          yes
+shared_ports       yes
 tcx                no
 uplinks            
+masquerade ports   20000-29999, 61000-65535
+nonmasq            10.0.0.0/8 (b, net)
+nonmasq            fd00::/8 (net)
+excluded           10.96.0.0/12 (net)
 rows of counters   0
-rows of flows      2
+rows of excluded   1
+rows of flows      4
 rows of halfopen   1
 rows of hostports  2
 rows of ifaces     1
 rows of limits     1
+rows of nonmasq    2
 rows of pods       2
+warning            ` + loader.SharedPorts().Error() + `
 `,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -198,6 +198,13 @@ func (s *stage) read(table string) ([]string, error) {
 		return lines(maps.Collect(set.Hostports.All()))
 	case "limits":
 		return lines(maps.Collect(set.Limits.All()))
+	case "nonmasq":
+		return lines(maps.Collect(set.Nonmasq.All()))
+	case "excluded":
+		return lines(maps.Collect(set.Excluded.All()))
+	case "config":
+		config, err := set.Config.Get()
+		return lines([]maps.NodeConfig{config}, err)
 	case "counters":
 		return lines(maps.Collect(set.Counters.All()))
 	}

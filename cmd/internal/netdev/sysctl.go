@@ -5,6 +5,7 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -22,11 +23,23 @@ func (s Sysctl) file() string { return filepath.Join("/proc/sys", s.Path) }
 
 // Get reads the value that the setting has now.
 func (s Sysctl) Get() (string, error) {
-	b, err := os.ReadFile(s.file())
+	f, err := os.Open(s.file())
 	if err != nil {
 		return "", fmt.Errorf("read sysctl: %w", err)
 	}
-	return strings.TrimSpace(string(b)), nil
+	defer f.Close()
+	// A list of ports comes in one read or is cut: the kernel gives nothing at another
+	// offset than 0.
+	for size := 512; ; size *= 8 {
+		b := make([]byte, size)
+		n, err := f.ReadAt(b, 0)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("read sysctl: %w", err)
+		}
+		if n < size {
+			return strings.TrimSpace(string(b[:n])), nil
+		}
+	}
 }
 
 // Set writes the value. O_TRUNC and O_CREATE would be for a file; a sysctl is none.

@@ -43,7 +43,7 @@ func Check(d *Deps, spec Spec, prev *current.Result) error {
 	}
 	defer pod.Close()
 	c := &check{d, spec, prev, rows[0], pod}
-	for _, part := range []func() error{c.veth, c.rows, c.hostSide, c.podSide, c.limits, c.hostports} {
+	for _, part := range []func() error{c.veth, c.rows, c.hostSide, c.podSide, c.limits, c.hostports, c.ranges, c.masquerade} {
 		if err := part(); err != nil {
 			return err
 		}

@@ -99,5 +99,5 @@ func (d *Deps) sweep() error {
 			errs = append(errs, m.Limits.Delete(l.Ifindex, l.Direction))
 		}
 	}
-	return errors.Join(append(errs, d.closeHost())...)
+	return errors.Join(append(errs, d.closeHost(), d.releaseNetworks(""))...)
 }

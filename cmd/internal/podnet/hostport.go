@@ -17,11 +17,14 @@ func (s *setup) claimHostports(context.Context) error {
 		return nil
 	}
 	s.undo.push("node's hostPorts", func() error { return s.closeHost() })
-	for _, row := range rows {
-		s.undo.push(row.Key().String(), func() error { return s.releaseHostports([]maps.Hostport{row}) })
+	s.undo.push("hostPorts", func() error { return s.releaseHostports(rows) })
+	for i, row := range rows {
 		err := s.Datapath.Maps.Hostports.Claim(row)
 		if errors.Is(err, maps.ErrExists) {
-			err = s.takeOver(row)
+			err = s.takeOver(rows[i:])
+			if err == nil {
+				break
+			}
 		}
 		if err != nil {
 			return err
@@ -52,27 +55,42 @@ func (s *setup) hostportRows() []maps.Hostport {
 	return rows
 }
 
-// takeOver replaces the row of a holder that is dead. It is done under the lock, as is
-// every delete, so that of two who come for one row one wins, and a late DEL of the dead
-// holder does not take the winner's.
-func (s *setup) takeOver(row maps.Hostport) error {
+// takeOver claims rows where some are held, and replaces those of holders that are dead.
+// It is done under the lock, as is every delete, so that of two who come for one row one
+// wins, and a late DEL of the dead holder does not take the winner's.
+func (s *setup) takeOver(rows []maps.Hostport) error {
 	unlock, err := s.Datapath.Lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
 	table := s.Datapath.Maps.Hostports
-	old, err := table.Get(row.Addr, row.Port, row.Proto)
-	if errors.Is(err, maps.ErrNotFound) {
-		return table.Claim(row)
+	dead := map[uint64]bool{} // by generation: who had one port had others
+	for _, row := range rows {
+		err := table.Claim(row)
+		if errors.Is(err, maps.ErrExists) {
+			err = s.replaceDead(row, dead)
+		}
+		if err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+func (s *setup) replaceDead(row maps.Hostport, dead map[uint64]bool) error {
+	table := s.Datapath.Maps.Hostports
+	old, err := table.Get(row.Addr, row.Port, row.Proto)
 	if err != nil {
 		return err
 	}
-	if holder, alive := s.holder(old.Ifindex, old.Generation); alive {
-		return HeldError{What: row.Key().String(), Holder: holder, Port: true}
+	if !dead[old.Generation] {
+		if holder, alive := s.holder(old.Ifindex, old.Generation); alive {
+			return HeldError{What: row.Key().String(), Holder: holder, Port: true}
+		}
+		dead[old.Generation] = true
+		s.Log.Info("replaced dead holder", "hostport", row.Key().String(), "ifindex", old.Ifindex)
 	}
-	s.Log.Info("replaced dead holder", "hostport", row.Key().String(), "ifindex", old.Ifindex)
 	return table.Replace(row)
 }
 

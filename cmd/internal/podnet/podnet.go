@@ -51,8 +51,11 @@ type Spec struct {
 	Loopback   bool // hostPorts answer on the node's loopback addresses too
 	Ingress    Rate // to the pod
 	Egress     Rate
+	Exclude    []netip.Prefix // addresses that no hostPort of any network takes
 	Masquerade bool
-	DNS        types.DNS // its fields go over those of the IPAM's result
+	// NonMasquerade are the ranges that see the pods' own addresses: with Masquerade.
+	NonMasquerade []netip.Prefix
+	DNS           types.DNS // its fields go over those of the IPAM's result
 }
 
 // Hostport is a port of the node that leads to one of the pod.

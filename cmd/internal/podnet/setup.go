@@ -75,6 +75,8 @@ func (s *setup) steps() []step {
 		{"own iface", s.ownIface},
 		{"get addresses", s.getAddresses},
 		{"prepare node", s.prepareNode},
+		{"list ranges", s.listRanges},
+		{"prepare masquerade", s.prepareMasquerade},
 		{"attach programs", s.attachPrograms},
 		{"write limits", s.writeLimits},
 		{"write pods", s.writePods},
@@ -150,6 +152,9 @@ func (s *setup) ownIface(context.Context) error {
 		Ifindex: s.link.Index, Owner: s.Owner, Generation: s.generation,
 		Netns: s.Netns.Inode, NetnsPath: s.Netns.Path, HostIfName: s.link.Name, MTU: s.MTU,
 	}
+	// Before the row is there, so undone after it is gone: the last one takes its network's
+	// ranges along.
+	s.undo.push("ranges", func() error { return s.releaseNetworks(s.Network) })
 	s.undo.push("iface", func() error { return s.Datapath.Maps.Ifaces.Delete(s.link.Index) })
 	return s.Datapath.Maps.Ifaces.Put(s.iface)
 }

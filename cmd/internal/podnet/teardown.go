@@ -19,6 +19,9 @@ func Teardown(ctx context.Context, d *Deps, o maps.Owner) error {
 	} else if !found {
 		d.Log.Info("nothing to tear down")
 	}
+	if d.Datapath != nil {
+		err = errors.Join(err, d.releaseNetworks(o.Network))
+	}
 	if d.IPAM == nil {
 		return err
 	}
