@@ -127,6 +127,9 @@ func TestPrivilegedLastHop(t *testing.T) {
 				}
 			}
 		}
+		// A pod that calls itself has no router on the way.
+		self := between(f.a, f.node, udp).Lives(1)
+		n.delivered(n.fromPodA(self), n.a, self.From(f.linkEnd, 40000).To(f.a, 8080))
 		n.notDropped()
 	})
 }

@@ -3,6 +3,7 @@
 package bpf_test
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -219,6 +220,13 @@ func TestPrivilegedF2OthersPorts(t *testing.T) {
 		for name, take := range map[string]func(){
 			"hostPort":  func() { n.hostport(netip.Addr{}, poolFirst, packet.ProtoUDP, 8080) },
 			"conntrack": func() { n.Conntrack(n, between(n.address(f), f.client, packet.UDP{Src: poolFirst, Dst: 80})) },
+			"listener": func() {
+				n.Do(n, func() error {
+					l, err := net.Listen("tcp", net.JoinHostPort("", fmt.Sprint(poolFirst)))
+					n.Cleanup(func() { l.Close() })
+					return err
+				})
+			},
 			"socket": func() {
 				n.Do(n, func() error {
 					c, err := net.ListenUDP("udp", &net.UDPAddr{Port: poolFirst})
@@ -231,6 +239,9 @@ func TestPrivilegedF2OthersPorts(t *testing.T) {
 			n.masks(2)
 			take()
 			fl := n.masked(f, openers[2])
+			if name == "listener" {
+				fl = n.masked(f, openers[0])
+			}
 			n.leaves(&fl)
 			if port(fl.out) != poolFirst+1 {
 				n.Errorf("%s: port %d is in use", name, port(fl.out))

@@ -69,8 +69,7 @@ static __always_inline bool claim_free(struct claim *c, struct flow **half)
 		return false;
 	if (c->reply.flags & FLOW_MASQUERADE) /* the number is one of the node's own */
 		return !is_hostport(&c->key) && !host_socket(c->skb, &c->key);
-	return c->reply.action != FLOW_TO_HOST ||
-	       !(c->key.proto == IPPROTO_TCP && host_socket(c->skb, &c->key));
+	return c->reply.action != FLOW_TO_HOST || host_socket(c->skb, &c->key) != SOCKET_CONNECTED;
 }
 
 /* Claim c->key for c->reply. */
@@ -198,7 +197,7 @@ static __always_inline bool may_open(struct __sk_buff *skb, struct pkt *p, const
 	known = ct_lookup(skb, &p->tuple);
 	if (known == CT_REPLY || (known && (!hostport || middle)))
 		return false;
-	return !(middle && hostport && host_socket(skb, &p->tuple));
+	return !(middle && hostport && host_socket(skb, &p->tuple) == SOCKET_CONNECTED);
 }
 
 /* Open the flow whose request row is f. FLOW_OPENED, TO_STACK or a drop. */

@@ -65,16 +65,22 @@ __noinline int ct_lookup(struct __sk_buff *skb, struct tuple *t)
 	return opts.dir ? CT_REPLY : CT_REQUEST;
 }
 
+enum host_socket {
+	SOCKET_NONE = 0,
+	SOCKET_LISTENS,	  /* TCP; UDP whether connected or not */
+	SOCKET_CONNECTED, /* TCP, TIME_WAIT too */
+};
+
 static __always_inline int host_tcp_socket(struct __sk_buff *skb, struct bpf_sock_tuple *st, __u32 size)
 {
 	struct bpf_sock *sk = bpf_skc_lookup_tcp(skb, st, size, BPF_F_CURRENT_NETNS, 0);
-	int connected;
+	int known;
 
 	if (!sk)
-		return 0;
-	connected = sk->state != BPF_TCP_LISTEN;
+		return SOCKET_NONE;
+	known = sk->state == BPF_TCP_LISTEN ? SOCKET_LISTENS : SOCKET_CONNECTED;
 	bpf_sk_release(sk);
-	return connected;
+	return known;
 }
 
 static __always_inline int host_udp_socket(struct __sk_buff *skb, struct bpf_sock_tuple *st, __u32 size)
@@ -82,20 +88,18 @@ static __always_inline int host_udp_socket(struct __sk_buff *skb, struct bpf_soc
 	struct bpf_sock *sk = bpf_sk_lookup_udp(skb, st, size, BPF_F_CURRENT_NETNS, 0);
 
 	if (!sk)
-		return 0;
+		return SOCKET_NONE;
 	bpf_sk_release(sk);
-	return 1;
+	return SOCKET_LISTENS;
 }
 
-/* Would the packet of this tuple meet a socket of the host: of TCP, a connected one
- * (TIME_WAIT too); of UDP, any?
- */
+/* The socket of the host that a packet of this tuple would meet. */
 __noinline int host_socket(struct __sk_buff *skb, struct tuple *t)
 {
 	struct bpf_sock_tuple st;
 
 	if (!t || (t->proto != IPPROTO_TCP && t->proto != IPPROTO_UDP))
-		return 0;
+		return SOCKET_NONE;
 	if (sock_tuple(&st, t) == sizeof(st.ipv4))
 		return t->proto == IPPROTO_TCP ? host_tcp_socket(skb, &st, sizeof(st.ipv4)) :
 						 host_udp_socket(skb, &st, sizeof(st.ipv4));

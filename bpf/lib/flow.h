@@ -58,8 +58,10 @@ static __always_inline struct flow *flow_row(const struct tuple *key, bool *half
 	*half = false;
 	if (f)
 		return f;
-	*half = true;
-	return bpf_map_lookup_elem(&halfopen, key);
+	f = bpf_map_lookup_elem(&halfopen, key);
+	*half = f;
+	/* Another CPU may have moved it between the two looks. */
+	return f ? f : bpf_map_lookup_elem(&flows, key);
 }
 
 /* Both rows of a flow, wherever they are; f is the row of `key`. */
@@ -215,15 +217,10 @@ static __always_inline void flow_forget(struct pkt *p, struct flow *f)
  */
 static __always_inline struct flow *flow_find(struct pkt *p, __u64 src_generation, bool *half)
 {
-	struct flow *f = bpf_map_lookup_elem(&flows, &p->tuple);
+	struct flow *f = flow_row(&p->tuple, half);
 
-	*half = false;
-	if (!f || f->src_generation != src_generation || flow_expired(f, p, false)) {
-		*half = true;
-		f = bpf_map_lookup_elem(&halfopen, &p->tuple);
-		if (!f || f->src_generation != src_generation || flow_expired(f, p, true))
-			return NULL;
-	}
+	if (!f || f->src_generation != src_generation || flow_expired(f, p, *half))
+		return NULL;
 	if (unlikely(is_syn(p) && flow_closed(f)) ||
 	    (unlikely(p->now > f->seen_ns + NSEC_PER_SEC) && flow_lost_reply(p, f))) {
 		flow_forget(p, f);

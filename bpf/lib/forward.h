@@ -88,8 +88,11 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 	struct next_hop next;
 	int action = f->action;
 
-	if (hop && unlikely(p->ttl <= 1))
-		return stack_answers(skb, p, f);
+	if (hop && unlikely(p->ttl <= 1)) {
+		if (!to || f->src_generation != f->dst_generation)
+			return stack_answers(skb, p, f);
+		hop = false; /* a pod that calls itself has no router on the way */
+	}
 	if (to && unlikely(pod_too_small(skb, p, to)))
 		return hook == HOOK_FROM_HOST ? -DROP_TOO_BIG : stack_answers(skb, p, f);
 	if (action == FLOW_TO_WIRE && route_lookup(skb, p, f, &next) != CONTINUE)
