@@ -3,6 +3,7 @@
 package bpf_test
 
 import (
+	"bytes"
 	"testing"
 	"time"
 
@@ -28,6 +29,22 @@ func TestPrivilegedStackUDP(t *testing.T) {
 			n.changed(n.toPod(n.a, stack.in), stack.out)
 			n.andBack(fast, fast.out.Reverse())
 			n.notDropped()
+		}
+	})
+}
+
+// The fragments of a direct flow, which the fast path leaves to the stack, meet their own
+// flow there; what netfilter translated to the same tuple does not.
+func TestPrivilegedStackPiece(t *testing.T) {
+	eachFamily(t, func(n *node, f family) {
+		direct := directA(f, openers[2])
+		n.put(n.maps.Flows, direct, 0)
+		frame := direct.in.With(datagram).Link(n.a.Peer, n.a.MAC).Fragments(fragmentID, 1000)[0]
+		piece := func() packet.Out { return n.run("to_pod", n.a.Device, frame) }
+		n.same(piece().Frame, frame)
+		n.Translated(n, direct.in.To(f.node, 443), direct.in.Reverse())
+		if out := piece(); bytes.Equal(out.Frame, frame) {
+			n.Error("a translated datagram kept the port that a direct flow has")
 		}
 	})
 }

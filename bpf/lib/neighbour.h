@@ -60,7 +60,7 @@ static __always_inline bool arp_is_honest(struct __sk_buff *skb, const struct ar
 	struct addr sender;
 
 	for (int i = 0; i < ETH_ALEN; i++)
-		if (arp->sender_mac[i] != pod->mac[i])
+		if (arp->sender_mac[i] != pod->mac[i] || arp->eth.h_source[i] != pod->mac[i])
 			return false;
 	addr_v4(&sender, *(__be32 *)arp->sender);
 	return !addr_to_v4(&sender) || is_on_link(skb, &sender);
@@ -120,7 +120,11 @@ __noinline int answer_solicitation(struct __sk_buff *skb, struct pkt *p)
 	    addr_is_zero(&p->tuple.src) || nd->option != ND_SOURCE_MAC || nd->option_len != 1)
 		return CONTINUE; /* duplicate address detection is about the pod alone */
 	__builtin_memcpy(&target, nd->target, sizeof(target));
-	if (is_on_link(skb, &target))
+	if (is_on_link(skb, &target) || !has_mac_of(skb, pod) ||
+	    (!addr_is_link_local6(&p->tuple.src) && !is_on_link(skb, &p->tuple.src)))
+		return CONTINUE;
+	nd = pkt_at(skb, 0, sizeof(*nd)); /* has_mac_of may have moved it */
+	if (!nd)
 		return CONTINUE;
 	__builtin_memcpy(&nd->ip.daddr, &nd->ip.saddr, sizeof(struct addr));
 	__builtin_memcpy(&nd->ip.saddr, &target, sizeof(struct addr));

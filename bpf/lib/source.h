@@ -33,13 +33,17 @@ __noinline int same_netns(struct __sk_buff *skb, __u32 netns)
 }
 
 /* Neighbour discovery and MLD may come from the unspecified or a link-local address. */
-static __always_inline bool is_link_talk(const struct pkt *p)
+__noinline int is_link_talk(struct __sk_buff *skb, struct pkt *p)
 {
-	const struct addr *src = &p->tuple.src;
+	struct pod *here = pod_on_link(skb);
+	const struct addr *src;
 
+	if (!p || !here || !has_mac_of(skb, here))
+		return 0;
+	src = &p->tuple.src;
 	if (p->version != 6 || p->tuple.proto != IPPROTO_ICMPV6 ||
 	    (!addr_is_zero(src) && !addr_is_link_local6(src)))
-		return false;
+		return 0;
 	return p->icmp_type == ICMPV6_NS || p->icmp_type == ICMPV6_NA || p->icmp_type == ICMPV6_RS ||
 	       p->icmp_type == ICMPV6_MLD2_REPORT ||
 	       (p->icmp_type >= ICMPV6_MLD_QUERY && p->icmp_type <= ICMPV6_MLD_DONE);
@@ -50,7 +54,7 @@ static __always_inline bool is_link_talk(const struct pkt *p)
  */
 __noinline int leads_astray(struct __sk_buff *skb, struct pkt *p)
 {
-	struct addr target;
+	struct addr target, gateway;
 	void *at;
 	struct pod *pod;
 
@@ -67,7 +71,10 @@ __noinline int leads_astray(struct __sk_buff *skb, struct pkt *p)
 		return 1;
 	__builtin_memcpy(&target, at, sizeof(target));
 	pod = pod_find(&target);
-	return !addr_is_link_local6(&target) && (!pod || pod->ifindex != skb->ifindex);
+	addr_gateway6(&gateway);
+	if (addr_is_link_local6(&target))
+		return addr_equal(&target, &gateway);
+	return !pod || pod->ifindex != skb->ifindex;
 }
 
 /* A UDP socket that is bound to no address answers the hidden caller fe80::1 from the
@@ -124,6 +131,8 @@ static __always_inline struct pod *pod_of_sender(struct __sk_buff *skb, struct p
 		return same_netns(skb, pod->netns) ? pod : NULL;
 	if (own_answer(skb, p))
 		return pod_find(&p->tuple.src);
-	*verdict = addr_is_loopback(&p->tuple.src) ? -DROP_LOOPBACK : is_link_talk(p) ? TO_STACK : -DROP_SOURCE;
+	*verdict = addr_is_loopback(&p->tuple.src) ? -DROP_LOOPBACK :
+		   is_link_talk(skb, p)		   ? TO_STACK :
+						     -DROP_SOURCE;
 	return NULL;
 }

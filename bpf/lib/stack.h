@@ -32,6 +32,17 @@ static __always_inline bool leads_back(const struct flow *row, const struct pkt 
 	       addr_equal(&row->dst, &p->tuple.src);
 }
 
+/* A fragment, which the fast path left to the stack, of the very flow that holds the reply
+ * tuple: direct, and as it is in netfilter's eyes too.
+ */
+static __always_inline bool is_piece_of(struct __sk_buff *skb, struct pkt *p, const struct flow *row,
+					struct tuple *reply)
+{
+	if (!p->fragment || (row->flags & FLOW_TRANSLATE))
+		return false;
+	return ct_lookup(skb, reply) != CT_REPLY || ct_lookup(skb, &p->tuple) == CT_REQUEST;
+}
+
 /* A packet whose reply tuple a fast flow holds gets another client port, as it would from
  * the fast path.
  */
@@ -43,7 +54,7 @@ static __noinline int stack_open(struct __sk_buff *skb, struct pkt *p)
 
 	tuple_reverse(&reply, &p->tuple);
 	row = flow_row(&reply, &half);
-	if (!row)
+	if (!row || is_piece_of(skb, p, row, &reply))
 		return TO_STACK;
 	flow_request(&f, p, generation_of(&p->tuple.src));
 	f.dst_generation = generation_of(&p->tuple.dst);

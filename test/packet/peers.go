@@ -16,13 +16,21 @@ import (
 // without translation.
 func (n *Node) Conntrack(tb testing.TB, p Packet) {
 	tb.Helper()
+	n.Translated(tb, p, p.Reverse())
+}
+
+// Translated makes a flow known to the node's conntrack whose answer netfilter expects to
+// be another packet than the request's reverse.
+func (n *Node) Translated(tb testing.TB, p, answer Packet) {
+	tb.Helper()
 	if !n.Object.Conntrack {
 		tb.Skip("this kernel has no conntrack for programs to ask")
 	}
 	src, dst := p.Transport.Ports()
 	proto := p.Transport.Protocol(p.IPv4())
 	there := netlink.IPTuple{SrcIP: p.Src.AsSlice(), DstIP: p.Dst.AsSlice(), SrcPort: src, DstPort: dst, Protocol: proto}
-	back := netlink.IPTuple{SrcIP: p.Dst.AsSlice(), DstIP: p.Src.AsSlice(), SrcPort: dst, DstPort: src, Protocol: proto}
+	backSrc, backDst := answer.Transport.Ports()
+	back := netlink.IPTuple{SrcIP: answer.Src.AsSlice(), DstIP: answer.Dst.AsSlice(), SrcPort: backSrc, DstPort: backDst, Protocol: proto}
 	family := netlink.InetFamily(unix.AF_INET)
 	if !p.IPv4() {
 		family = unix.AF_INET6
