@@ -113,15 +113,16 @@ __noinline int answer_solicitation(struct __sk_buff *skb, struct pkt *p)
 {
 	struct pod *pod = pod_on_link(skb);
 	struct nd_frame *nd;
-	struct addr target;
+	struct addr source, target; /* copies: 6.1 takes no global function's argument for a key */
 
 	nd = pkt_at(skb, 0, sizeof(*nd));
 	if (!p || !pod || !nd || p->l4 != ETH_HLEN + sizeof(struct ipv6hdr) || skb->len != sizeof(*nd) ||
 	    addr_is_zero(&p->tuple.src) || nd->option != ND_SOURCE_MAC || nd->option_len != 1)
 		return CONTINUE; /* duplicate address detection is about the pod alone */
 	__builtin_memcpy(&target, nd->target, sizeof(target));
+	source = p->tuple.src;
 	if (is_on_link(skb, &target) || !has_mac_of(skb, pod) ||
-	    (!addr_is_link_local6(&p->tuple.src) && !is_on_link(skb, &p->tuple.src)))
+	    (!addr_is_link_local6(&source) && !is_on_link(skb, &source)))
 		return CONTINUE;
 	nd = pkt_at(skb, 0, sizeof(*nd)); /* has_mac_of may have moved it */
 	if (!nd)
