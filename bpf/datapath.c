@@ -5,6 +5,7 @@
  * in the header of its name. What is not ours goes on to whoever is next (TCX_NEXT).
  */
 #include "lib/bandwidth.h"
+#include "lib/connect.h"
 #include "lib/forward.h"
 #include "lib/neighbour.h"
 #include "lib/stack.h"
@@ -95,6 +96,16 @@ int from_host(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 
 	return finish(skb, HOOK_FROM_HOST, forward(skb, &p, 0, HOOK_FROM_HOST));
+}
+
+/* The host's socket to itself: connect() in the root cgroup, while a hostPort is open on
+ * loopback.
+ */
+SEC("cgroup/connect4")
+int from_socket(struct bpf_sock_addr *ctx)
+{
+	connect_to_hostport(ctx);
+	return 1; /* go on */
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -199,14 +199,15 @@ type DatapathLimitKey struct {
 }
 
 type DatapathNodeConfig struct {
-	_         structs.HostLayout
-	Build     uint64
-	Schema    uint32
-	Features  DatapathFeature
-	Ports     [16]DatapathPortRange
-	PortCount uint32
-	Pad       uint32
-	Uplinks   [8]DatapathUplink
+	_           structs.HostLayout
+	Build       uint64
+	Schema      uint32
+	Features    DatapathFeature
+	Ports       [16]DatapathPortRange
+	PortCount   uint32
+	Pad         uint32
+	Uplinks     [8]DatapathUplink
+	NetnsCookie uint64
 }
 
 type DatapathPod struct {
@@ -286,6 +287,7 @@ const (
 	DatapathMapPods                      = "pods"
 	DatapathProgFromHost                 = "from_host"
 	DatapathProgFromPod                  = "from_pod"
+	DatapathProgFromSocket               = "from_socket"
 	DatapathProgFromUplink               = "from_uplink"
 	DatapathProgToPod                    = "to_pod"
 	DatapathProgToUplink                 = "to_uplink"
@@ -344,6 +346,7 @@ type DatapathSpecs struct {
 type DatapathProgramSpecs struct {
 	FromHost   *ebpf.ProgramSpec `ebpf:"from_host"`
 	FromPod    *ebpf.ProgramSpec `ebpf:"from_pod"`
+	FromSocket *ebpf.ProgramSpec `ebpf:"from_socket"`
 	FromUplink *ebpf.ProgramSpec `ebpf:"from_uplink"`
 	ToPod      *ebpf.ProgramSpec `ebpf:"to_pod"`
 	ToUplink   *ebpf.ProgramSpec `ebpf:"to_uplink"`
@@ -451,6 +454,7 @@ type DatapathVariables struct {
 type DatapathPrograms struct {
 	FromHost   *ebpf.Program `ebpf:"from_host"`
 	FromPod    *ebpf.Program `ebpf:"from_pod"`
+	FromSocket *ebpf.Program `ebpf:"from_socket"`
 	FromUplink *ebpf.Program `ebpf:"from_uplink"`
 	ToPod      *ebpf.Program `ebpf:"to_pod"`
 	ToUplink   *ebpf.Program `ebpf:"to_uplink"`
@@ -460,6 +464,7 @@ func (p *DatapathPrograms) Close() error {
 	return _DatapathClose(
 		p.FromHost,
 		p.FromPod,
+		p.FromSocket,
 		p.FromUplink,
 		p.ToPod,
 		p.ToUplink,

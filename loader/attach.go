@@ -22,7 +22,7 @@ const loIfindex = 1
 
 // hook is a place for one of our programs on a kind of device.
 type hook struct {
-	device  string // pod, uplink or lo
+	device  string // pod, uplink, lo or cgroup
 	program string
 	egress  bool
 }
@@ -37,7 +37,11 @@ func uplinkHooks() []hook {
 
 func hostHooks() []hook { return []hook{{"lo", bpf.DatapathProgFromHost, true}} }
 
-func allHooks() []hook { return slices.Concat(podHooks(), uplinkHooks(), hostHooks()) }
+func socketHook() hook { return hook{"cgroup", bpf.DatapathProgFromSocket, true} }
+
+func allHooks() []hook {
+	return slices.Concat(podHooks(), uplinkHooks(), hostHooks(), []hook{socketHook()})
+}
 
 // programs are the names of all programs, which are also their pins.
 func programs() []string {
@@ -77,10 +81,11 @@ func (d *Datapath) AttachUplink(ifindex int) error {
 // CheckUplink is CheckPod for an uplink.
 func (d *Datapath) CheckUplink(ifindex int) error { return d.check(uplinkHooks(), ifindex) }
 
-// AttachHost attaches from_host to lo: call it after a hostPort row was claimed. Before
+// AttachHost attaches from_host to lo, and from_socket if loopback says that a hostPort is
+// open there: call it after a hostPort row was claimed. Before
 // that it runs enable, which may be nil, under the same lock: for what must hold as
 // long as from_host is attached. It is idempotent.
-func (d *Datapath) AttachHost(enable func() error) error {
+func (d *Datapath) AttachHost(loopback bool, enable func() error) error {
 	unlock, err := d.Lock()
 	if err != nil {
 		return err
@@ -88,6 +93,11 @@ func (d *Datapath) AttachHost(enable func() error) error {
 	defer unlock()
 	if enable != nil {
 		if err := enable(); err != nil {
+			return err
+		}
+	}
+	if loopback {
+		if err := d.attachSockets(); err != nil {
 			return err
 		}
 	}
@@ -110,6 +120,9 @@ func (d *Datapath) DetachHost(disable func() error) error {
 		if err := errors.Join(d.detachTCX(h, loIfindex), d.detachClsact(h, loIfindex)); err != nil {
 			return err
 		}
+	}
+	if err := d.DetachSockets(); err != nil {
+		return err
 	}
 	if disable != nil {
 		return disable()

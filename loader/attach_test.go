@@ -223,7 +223,9 @@ func TestPrivilegedHostHook(t *testing.T) {
 	var on int
 	enable := func() error { on++; return nil }
 	disable := func() error { on = 0; return nil }
-	n.do(t, func() error { return errors.Join(n.d.AttachHost(enable), n.d.AttachHost(enable), n.d.CheckHost()) })
+	n.do(t, func() error {
+		return errors.Join(n.d.AttachHost(true, enable), n.d.AttachHost(true, enable), n.d.CheckHost())
+	})
 	n.do(t, func() error { return n.d.DetachHost(disable) })
 	if got := n.attached(t, loIfindex, ebpf.AttachTCXEgress); len(got) != 1 || on != 2 {
 		t.Errorf("with a row left: %v, enabled %d", got, on)
@@ -243,7 +245,9 @@ func TestPrivilegedHostHook(t *testing.T) {
 func TestPrivilegedS4UpgradeInPlace(t *testing.T) {
 	n := newNode(t, AttachAuto, true)
 	const pod, stranger, vanished = 1001, 1002, 1003
-	n.do(t, func() error { return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachHost(nil), n.d.AttachPod(pod)) })
+	n.do(t, func() error {
+		return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachHost(false, nil), n.d.AttachPod(pod))
+	})
 	for i := range uint64(3) {
 		row := maps.Iface{Ifindex: pod + int(i), Generation: i + 1}
 		if err := n.d.Maps.Ifaces.Put(row); err != nil {

@@ -60,7 +60,7 @@ func TestProgramsAreThoseOfTheObject(t *testing.T) {
 func TestLinkNames(t *testing.T) {
 	for _, h := range allHooks() {
 		ifindex := 42
-		if h.device == "lo" {
+		if h.device == "lo" || h.device == "cgroup" {
 			ifindex = loIfindex
 		}
 		for _, clsact := range []bool{false, true} {

@@ -18,8 +18,8 @@ func linkName(h hook, ifindex int) string {
 	if h.egress {
 		direction = "out"
 	}
-	if h.device == "lo" {
-		return "lo_" + direction
+	if h.device == "lo" || h.device == "cgroup" {
+		return h.device + "_" + direction
 	}
 	return fmt.Sprintf("%s_%d_%s", h.device, ifindex, direction)
 }
@@ -62,8 +62,10 @@ func tcxType(h hook) ebpf.AttachType {
 
 // detachTCX detaches the link before it removes the pin, since without its pin it would
 // go only when RCU finds the time.
-func (d *Datapath) detachTCX(h hook, ifindex int) error {
-	pin := d.linkPin(h, ifindex)
+func (d *Datapath) detachTCX(h hook, ifindex int) error { return detachLink(d.linkPin(h, ifindex)) }
+
+// detachLink takes a pinned link away; it is no error that there is none.
+func detachLink(pin string) error {
 	l, err := link.LoadPinnedLink(pin, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

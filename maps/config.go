@@ -51,6 +51,9 @@ type NodeConfig struct {
 	Features Features
 	Ports    []PortRange  // source ports of masqueraded flows; in order, none twice
 	Uplinks  []UplinkAddr // for kernels whose FIB does not tell the address
+	// NetnsCookie is that of the node's network namespace, 0 before a hostPort was open on
+	// loopback.
+	NetnsCookie uint64
 }
 
 // PortCount is how many source ports there are to choose from.
@@ -74,7 +77,7 @@ func (t *Config) Get() (NodeConfig, error) {
 	if err != nil {
 		return NodeConfig{}, fmt.Errorf("read config: %w", err)
 	}
-	c := NodeConfig{Build: value.Build, Schema: value.Schema, Features: Features(value.Features)}
+	c := NodeConfig{Build: value.Build, Schema: value.Schema, Features: Features(value.Features), NetnsCookie: value.NetnsCookie}
 	for _, r := range value.Ports {
 		if r.First != 0 {
 			c.Ports = append(c.Ports, PortRange{r.First, r.Last})
@@ -104,6 +107,7 @@ func (t *Config) Put(c NodeConfig) error {
 func encodeConfig(c NodeConfig) (bpf.DatapathNodeConfig, error) {
 	value := bpf.DatapathNodeConfig{
 		Build: c.Build, Schema: c.Schema, Features: bpf.DatapathFeature(c.Features), PortCount: uint32(c.PortCount()),
+		NetnsCookie: c.NetnsCookie,
 	}
 	if len(c.Ports) > MaxPortRanges || len(c.Uplinks) > MaxUplinkAddrs {
 		return value, fmt.Errorf("%d port ranges and %d uplinks, at most %d and %d fit",

@@ -247,4 +247,5 @@ struct node_config {
 	__u32 port_count;		      /* numbers in `ports` */
 	__u32 pad;
 	struct uplink uplinks[UPLINKS]; /* unused: ifindex 0 */
+	__u64 netns_cookie;		/* of the node's namespace, while from_socket is attached */
 };

@@ -25,7 +25,7 @@ var (
 
 // openHost is called after a row was claimed.
 func (s *setup) openHost() error {
-	return s.Datapath.AttachHost(func() error {
+	return s.Datapath.AttachHost(s.Loopback, func() error {
 		if err := s.raise(acceptLocal); err != nil {
 			return err
 		}
@@ -58,13 +58,13 @@ func (d *Deps) closeHost() error {
 	err := d.Datapath.DetachHost(func() error {
 		return errors.Join(d.lower(acceptLocal), d.Node.DeleteUnreachable(4), d.Node.DeleteUnreachable(6))
 	})
-	if err != nil || !d.raised(routeLocalnet) {
+	if err != nil || !d.raised(routeLocalnet) && !d.Datapath.SocketsAttached() {
 		return err
 	}
 	return d.closeLoopback()
 }
 
-// closeLoopback undoes route_localnet once no hostPort is open on loopback.
+// closeLoopback undoes what hostPorts on loopback need once none is open there.
 func (d *Deps) closeLoopback() error {
 	unlock, err := d.Datapath.Lock()
 	if err != nil {
@@ -76,7 +76,7 @@ func (d *Deps) closeLoopback() error {
 			return err
 		}
 	}
-	return d.lower(routeLocalnet)
+	return errors.Join(d.Datapath.DetachSockets(), d.lower(routeLocalnet))
 }
 
 // raise sets a sysctl and leaves a mark, a directory beside the pins, that it was us: an
