@@ -21,13 +21,11 @@ import (
 //	-a        closes flow a
 //	*a        resets flow a, whose tuple the client may use again
 //	evict     deletes every row of this client port from flows and halfopen
+//	^a        deletes those of flow a alone, which the server sees with another port
 //
 // Every answer must come from the address that was called, by the right server,
 // which saw the client's address, or the node's where the rules masquerade.
-var flowCases = []struct {
-	name, from, script string
-	protos             []string // default all
-}{
+var flowCases = []flowCase{
 	// What netfilter translates, alone.
 	{"ServiceLocal", "pod", "a=svc-local a -a", nil},
 	{"ServiceRemote", "pod", "a=svc-remote a -a", nil},
@@ -106,18 +104,7 @@ var (
 // else is open, and nobody else's reply does.
 func TestPrivilegedF5Flows(t *testing.T) {
 	t.Parallel()
-	f := newFlowNet(t)
-	for _, tc := range flowCases {
-		if tc.protos == nil {
-			tc.protos = protos
-		}
-		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
-			each(t, tc.protos, func(t *testing.T, proto string, family int) {
-				f.run(t, tc.from, tc.script, proto, family)
-			})
-		})
-	}
+	newFlowNet(t).cases(t, flowCases)
 }
 
 // H12, in part: two hostPorts onto one container port and the pod itself, called
@@ -144,6 +131,27 @@ func TestPrivilegedH12BackToBack(t *testing.T) {
 					}
 					r.close()
 				}
+			})
+		})
+	}
+}
+
+// flowCase is a script that one client runs.
+type flowCase struct {
+	name, from, script string
+	protos             []string // default all
+}
+
+// cases runs them side by side.
+func (f *flowNet) cases(t *testing.T, cases []flowCase) {
+	for _, tc := range cases {
+		if tc.protos == nil {
+			tc.protos = protos
+		}
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			each(t, tc.protos, func(t *testing.T, proto string, family int) {
+				f.run(t, tc.from, tc.script, proto, family)
 			})
 		})
 	}

@@ -39,7 +39,10 @@ type target struct {
 	masq   bool // the server sees an address of the node
 }
 
-func newFlowNet(t *testing.T) *flowNet {
+func newFlowNet(t *testing.T) *flowNet { return newFlowNetBy(t, netfilters[0]) }
+
+// newFlowNetBy has the rules written by one of the netfilters.
+func newFlowNetBy(t *testing.T, nf netfilter) *flowNet {
 	c := wire(t, netns.Layout{Nodes: 2})
 	n0, n1, out := c.Nodes[0], c.Nodes[1], c.Outside()
 	pod, onPod := serve(t, n0, netns.PodSpec{Name: "pod"})
@@ -54,8 +57,9 @@ func newFlowNet(t *testing.T) *flowNet {
 		{number: 5, endpoint: out.Addr},
 	}
 	for _, n := range c.Nodes {
-		kubeProxy(t, n, services)
+		nf.proxy(t, n, services)
 	}
+	nf.hostPorts(t, n0, []service{{number: 1, nodePort: 9090, endpoint: local.Addr}, {number: 2, nodePort: 9091, endpoint: pod.Addr}})
 	up := n0.Uplinks[0]
 	f := &flowNet{
 		cluster: c,
@@ -75,6 +79,9 @@ func newFlowNet(t *testing.T) *flowNet {
 			"outside":     {out.Addr, 80, onOutside, false},
 			"hostport":    {up.Addr, 8080, onLocal, false},
 			"hostport2":   {up.Addr, 8081, onLocal, false},
+			"crio":        {up.Addr, 9090, onLocal, false},
+			"crio-pod":    {up.Addr, 9091, onPod, false},
+			"crio-self":   {up.Addr, 9091, onPod, true},
 		},
 	}
 	f.port.Store(20000)
@@ -92,13 +99,14 @@ type runner struct {
 	open        map[string]*netns.Flow
 	to          map[string]target
 	held        map[string][]byte
-	socket      *netns.Flow // UDP: the one all flows share
+	seen        map[string]netip.AddrPort // the client as the server last saw it
+	socket      *netns.Flow               // UDP: the one all flows share
 }
 
 func (f *flowNet) runner(t *testing.T, from, proto string, family int) *runner {
 	return &runner{
 		f: f, t: t, from: from, proto: proto, family: family, port: uint16(f.port.Add(1)),
-		open: map[string]*netns.Flow{}, to: map[string]target{}, held: map[string][]byte{},
+		open: map[string]*netns.Flow{}, to: map[string]target{}, held: map[string][]byte{}, seen: map[string]netip.AddrPort{},
 	}
 }
 
@@ -113,7 +121,9 @@ func (r *runner) step(word string) bool {
 	case opens:
 		err = r.dial(name, target)
 	case word == "evict":
-		err = r.evict()
+		err = r.evict(r.port)
+	case strings.HasPrefix(word, "^"):
+		err = r.evict(r.seen[word[1:]].Port())
 	case strings.HasPrefix(word, "-"):
 		r.hangUp(word[1:])
 	case strings.HasPrefix(word, "*"):
@@ -173,6 +183,7 @@ func (r *runner) judge(name string, reply netns.Reply, err error) error {
 		w.remote = nil
 	}
 	if err == nil {
+		r.seen[name] = reply.Remote
 		err = w.check(reply)
 	}
 	if err != nil {
@@ -221,7 +232,7 @@ func (r *runner) answerOrReset(name string) error {
 		}
 		answer <- err
 	}()
-	client := netip.AddrPortFrom(r.f.clients[r.from].at(r.family), r.port)
+	client := r.seen[name] // its port may have been changed
 	for {
 		select {
 		case err := <-answer:

@@ -27,62 +27,110 @@ table inet filter {
 }
 `
 
-// N6: flushing every rule during traffic breaks nothing.
+// N6: flushing every rule during traffic breaks nothing: not what is open, and nothing
+// that is opened after.
 func TestPrivilegedN6Flush(t *testing.T) {
 	t.Parallel()
 	c := wire(t, netns.Layout{})
 	node, outside := c.Nodes[0], c.Outside()
-	node.MustRun(t, dropInvalid, "nft", "-f", "-")
+	up := node.Uplinks[0]
 	a, _ := serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80)})
 	b, _ := serve(t, node, netns.PodSpec{Name: "b"})
+	masq, _ := serve(t, node, netns.PodSpec{Name: "masq", Conf: map[string]any{"ipMasq": true}})
 	outside.Serve(t, 80)
-	var flows []*netns.Flow
-	open := func(from *netns.NS, c netns.Call) {
-		f, err := from.Open(c)
+	calls := func(proto string, v int) []steady {
+		return []steady{
+			{outside.NS, call(proto, up.Addr(v), 8080), want{server: "a", remote: only(outside.Addr(v))}, nil},
+			{outside.NS, call(proto, a.Addr(v), 80), want{server: "a", remote: only(outside.Addr(v))}, nil},
+			{b.NS, call(proto, a.Addr(v), 80), want{server: "a", remote: only(b.Addr(v))}, nil},
+			{b.NS, call(proto, up.Addr(v), 8080), want{server: "a", remote: only(b.Addr(v))}, nil},
+			{b.NS, call(proto, outside.Addr(v), 80), want{server: outside.Name, remote: only(b.Addr(v))}, nil},
+			{masq.NS, call(proto, outside.Addr(v), 80), want{server: outside.Name, remote: only(up.Addr(v))}, nil},
+			{node.NS, call(proto, a.Addr(v), 80), want{server: "a"}, nil},
+		}
+	}
+	flush := func() {
+		for _, nf := range netfilters {
+			nf.flush(t, node)
+		}
+	}
+	others := func() {
+		node.MustRun(t, dropInvalid, "nft", "-f", "-")
+		for _, nf := range netfilters {
+			nf.proxy(t, node, []service{{number: 1, nodePort: 30001, endpoint: a.Addr}})
+		}
+	}
+	others()
+	var flows []steady
+	for _, v := range families {
+		for _, proto := range protos {
+			flows = append(flows, calls(proto, v)...)
+		}
+	}
+	rounds, stop := keepAsking(t, flows)
+	for i := range 4 {
+		if err := netns.Poll(func() error { // spread over the rounds
+			if n := rounds.Load(); n < int32(2*i+1) && !t.Failed() {
+				return fmt.Errorf("round %d", n)
+			}
+			return nil
+		}); err != nil {
+			t.Errorf("traffic: %v", err)
+		}
+		flush()
+		each(t, protos, func(t *testing.T, proto string, v int) {
+			for _, s := range calls(proto, v) {
+				ask(t, s.from, s.call, s.want)
+			}
+		})
+		others()
+	}
+	stop()
+}
+
+// steady is a call, and the flow that repeats it.
+type steady struct {
+	from *netns.NS
+	call netns.Call
+	want want
+	flow *netns.Flow
+}
+
+// keepAsking opens the flows and asks on each, round after round, until stop is called.
+func keepAsking(t *testing.T, flows []steady) (rounds *atomic.Int32, stop func()) {
+	t.Helper()
+	for i := range flows {
+		f, err := flows[i].from.Open(flows[i].call)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(f.Close)
-		flows = append(flows, f)
+		flows[i].flow = f
 	}
-	for _, v := range families {
-		for _, proto := range protos {
-			open(outside.NS, call(proto, node.Uplinks[0].Addr(v), 8080))
-			open(outside.NS, call(proto, a.Addr(v), 80))
-			open(b.NS, call(proto, a.Addr(v), 80))
-			open(b.NS, call(proto, node.Uplinks[0].Addr(v), 8080))
-			open(b.NS, call(proto, outside.Addr(v), 80))
-			open(node.NS, call(proto, a.Addr(v), 80))
-		}
-	}
-	var rounds atomic.Int32
-	traffic := func(until int32) {
-		for ; rounds.Load() < until; rounds.Add(1) {
-			for _, f := range flows {
-				if _, err := f.Ask(); err != nil {
-					t.Errorf("round %d: %v", rounds.Load(), err)
+	rounds = new(atomic.Int32)
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			for _, s := range flows {
+				r, err := s.flow.Ask()
+				if err == nil {
+					err = s.want.check(r)
+				}
+				if err != nil {
+					t.Errorf("round %d, from %s: want %s: %v", rounds.Load(), s.from.Name, s.want, err)
 					return
 				}
 			}
-		}
-	}
-	done := make(chan struct{})
-	go func() { defer close(done); traffic(40) }()
-	for i := range 4 {
-		_ = netns.Poll(func() error { // spread over the rounds
-			if n := rounds.Load(); n < int32(10*i+5) && !t.Failed() {
-				return fmt.Errorf("round %d", n)
+			rounds.Add(1)
+			select {
+			case <-quit:
+				return
+			default:
 			}
-			return nil
-		})
-		node.MustRun(t, "", "nft", "flush", "ruleset")
-		node.MustRun(t, "", "iptables", "-F")
-		node.MustRun(t, "", "ip6tables", "-F")
-		each(t, protos, func(t *testing.T, proto string, family int) {
-			ask(t, outside.NS, call(proto, node.Uplinks[0].Addr(family), 8080), want{server: "a"})
-		})
-	}
-	<-done
+		}
+	}()
+	return rounds, func() { close(quit); <-done }
 }
 
 // N5: whatever rp_filter says, also later, and with a FORWARD policy of drop, the

@@ -16,8 +16,8 @@ type Binaries struct {
 	Ref string // reference plugins: bin/ref of the repository
 }
 
-// refPlugins are those that the tests delegate to.
-var refPlugins = []string{"ipam/host-local", "ipam/static"}
+// refPlugins are those that the tests delegate to, or compare with.
+var refPlugins = []string{"ipam/host-local", "ipam/static", "main/bridge", "meta/portmap"}
 
 // FindBinaries finds the binaries that `make build` made. The reference plugins
 // are built when they are missing.

@@ -23,22 +23,12 @@ const (
 
 // Ping sends one echo request of size payload bytes and waits for its reply.
 func (ns *NS) Ping(to netip.Addr, size int, timeout time.Duration) error {
-	network, request, reply := "ip4:icmp", byte(echoRequest4), byte(echoReply4)
-	if to.Is6() {
-		network, request, reply = "ip6:ipv6-icmp", echoRequest6, echoReply6
-	}
 	var pc net.PacketConn
-	if err := ns.Do(func() (err error) { pc, err = net.ListenPacket(network, ""); return err }); err != nil {
+	if err := ns.Do(func() (err error) { pc, err = net.ListenPacket(icmpNetwork(to), ""); return err }); err != nil {
 		return fmt.Errorf("ping: open socket: %w", err)
 	}
 	defer pc.Close()
-	n := nonce.Add(1)
-	msg := binary.BigEndian.AppendUint16([]byte{request, 0, 0, 0}, uint16(n))
-	msg = binary.BigEndian.AppendUint16(msg, 1)
-	msg = append(msg, bytes.Repeat([]byte{'p'}, size)...)
-	if to.Is4() { // the kernel fills in ICMPv6's
-		binary.BigEndian.PutUint16(msg[2:], checksum(msg))
-	}
+	msg, reply := echoMessage(to.Is6(), uint16(nonce.Add(1)), bytes.Repeat([]byte{'p'}, size))
 	if _, err := pc.WriteTo(msg, &net.IPAddr{IP: to.AsSlice(), Zone: to.Zone()}); err != nil {
 		return fmt.Errorf("ping %s from %s: %w", to, ns.Name, err)
 	}
@@ -60,6 +50,46 @@ func (ns *NS) Ping(to netip.Addr, size int, timeout time.Duration) error {
 		}
 		return nil
 	}
+}
+
+func icmpNetwork(a netip.Addr) string {
+	if a.Is6() {
+		return "ip6:ipv6-icmp"
+	}
+	return "ip4:icmp"
+}
+
+// echo sends one request and waits for its reply.
+func echo(conn *net.IPConn, v6 bool) error {
+	msg, reply := echoMessage(v6, uint16(nonce.Add(1)), nil)
+	if _, err := conn.Write(msg); err != nil {
+		return err
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, _, err := conn.ReadFromIP(buf)
+		if err != nil {
+			return err
+		}
+		if n >= 8 && buf[0] == reply && bytes.Equal(buf[4:8], msg[4:8]) {
+			return nil
+		}
+	}
+}
+
+// echoMessage is an echo request with a sequence number of 1, and the type of its reply.
+func echoMessage(v6 bool, id uint16, payload []byte) (msg []byte, reply byte) {
+	msg, reply = []byte{echoRequest4, 0, 0, 0}, echoReply4
+	if v6 {
+		msg[0], reply = echoRequest6, echoReply6
+	}
+	msg = binary.BigEndian.AppendUint16(msg, id)
+	msg = binary.BigEndian.AppendUint16(msg, 1)
+	msg = append(msg, payload...)
+	if !v6 { // the kernel fills in ICMPv6's
+		binary.BigEndian.PutUint16(msg[2:], checksum(msg))
+	}
+	return msg, reply
 }
 
 // Advertise sends one router advertisement without prefixes on a device.
