@@ -15,6 +15,9 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # not in the cache of results: run them every time.
 TEST_FLAGS ?= -count=1 -p 1 -timeout 15m
 
+# -rounds 3, -json FILE: see test/bench/path
+BENCH_FLAGS ?=
+
 # Static binaries: a CNI plugin runs in whatever root filesystem the node has.
 export CGO_ENABLED := 0
 # Debian gives users no sbin, and root has it only in a login shell.
@@ -30,7 +33,7 @@ CNITOOL := github.com/containernetworking/cni/cnitool
 GOLANGCI := $(GO) tool -modfile=test/tools/golangci.mod golangci-lint
 C_FILES = bpf/datapath.c $(wildcard bpf/lib/*.h)
 
-.PHONY: help deps build ref generate test test-kernels test-containerd demo lint install clean
+.PHONY: help deps build ref generate test test-kernels test-containerd test-kubernetes bench fuzz demo lint install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -59,6 +62,19 @@ test-kernels: build ref ## the datapath tests under kernels 6.1 and 6.12 in qemu
 test-containerd: build ref ## pods by CRI through a real containerd
 	@test/install-deps.sh base runtime
 	test/containerd/run.sh
+
+test-kubernetes: build ref ## Kubernetes' end-to-end tests on a cluster, kube-proxy by iptables and nftables (root)
+	@test/install-deps.sh base runtime kubernetes
+	test/kubernetes/run.sh
+
+bench: deps build ref ## what packets and verbs cost beside the reference plugins, in ratios (root; a quiet machine)
+	test/bpffs.sh $(GO) run ./test/bench/path $(BENCH_FLAGS)
+	test/bpffs.sh $(GO) run ./test/bench/add
+
+fuzz: ## random packets, the datapath against its model: ten million, then a minute of Go's fuzzer (root)
+	CULVERT_FUZZ_SEED=$${CULVERT_FUZZ_SEED:-$$RANDOM$$RANDOM} CULVERT_FUZZ_PACKETS=$${CULVERT_FUZZ_PACKETS:-10000000} \
+		test/bpffs.sh $(GO) test -count=1 -timeout 60m -v -run 'TestPrivilegedModel$$' ./bpf
+	test/bpffs.sh $(GO) test -run '^$$' -fuzz FuzzPrivilegedTranslate -fuzztime $${FUZZ_TIME:-1m} ./bpf
 
 demo: ## one node, two pods, a hostPort, a limit and the maps, shown step by step (root)
 	@test/demo.sh

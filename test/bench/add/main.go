@@ -13,29 +13,32 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/test/bench/node"
+	"github.com/culvert-cni/culvert/test/bench/stats"
 )
 
 type options struct {
 	rounds, pods int
-	bin, ref     string
+	bin          node.Binaries
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 11, "rounds to measure, after one to warm up")
 	flag.IntVar(&o.pods, "pods", 0, "pods with a hostPort that are on each node before")
-	flag.StringVar(&o.bin, "bin", "bin", "where culvert is")
-	flag.StringVar(&o.ref, "ref", "bin/ref", "where the reference plugins are")
+	flag.StringVar(&o.bin.Culvert, "bin", "bin", "where culvert is")
+	flag.StringVar(&o.bin.Ref, "ref", "bin/ref", "where the reference plugins are")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -47,34 +50,33 @@ func main() {
 
 // run makes a node a chain, measures, and takes the nodes away.
 func run(ctx context.Context, o options, out io.Writer) (err error) {
-	var nodes []*node
+	var nodes []*bench
 	defer func() {
 		for _, n := range nodes {
-			if closeErr := n.close(); err == nil {
-				err = closeErr
-			}
+			err = errors.Join(err, n.Close())
 		}
 	}()
 	for _, c := range chains() {
-		if missing := c.missing(); missing != "" {
-			fmt.Fprintf(out, "%s is left out: no %s\n", c.name, missing)
+		if missing := c.Missing(); missing != "" {
+			fmt.Fprintf(out, "%s is left out: no %s\n", c.Name, missing)
 			continue
 		}
-		n, err := newNode(c, o)
+		n, err := node.New(c, o.bin, nil)
 		if err != nil {
-			return fmt.Errorf("make node for %s: %w", c.name, err)
+			return fmt.Errorf("make node for %s: %w", c.Name, err)
 		}
-		nodes = append(nodes, n)
+		b := &bench{n, map[string][]cost{}}
+		nodes = append(nodes, b)
 		for i := range o.pods {
-			if err := n.fill(ctx, i); err != nil {
-				return fmt.Errorf("%s, pod %d: %w", c.name, i, err)
+			if err := b.fill(ctx, i); err != nil {
+				return fmt.Errorf("%s, pod %d: %w", c.Name, i, err)
 			}
 		}
 	}
 	for round := range o.rounds + 1 {
 		for _, n := range nodes {
 			if err := n.round(ctx, round > 0); err != nil {
-				return fmt.Errorf("%s: %w", n.chain.name, err)
+				return fmt.Errorf("%s: %w", n.Chain.Name, err)
 			}
 		}
 	}
@@ -87,7 +89,7 @@ type cost struct{ wall, cpu time.Duration }
 
 var verbs = []string{"ADD", "CHECK", "DEL"}
 
-func report(out io.Writer, nodes []*node) error {
+func report(out io.Writer, nodes []*bench) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tverb\twall ms\tCPU ms\tculvert's wall x\tculvert's CPU x\t")
 	for _, verb := range verbs {
@@ -96,8 +98,9 @@ func report(out io.Writer, nodes []*node) error {
 			theirs := n.costs[verb]
 			wall := func(c cost) float64 { return float64(c.wall.Microseconds()) / 1000 }
 			cpu := func(c cost) float64 { return float64(c.cpu.Microseconds()) / 1000 }
-			fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t\n", n.chain.name, verb,
-				median(each(theirs, wall)), median(each(theirs, cpu)), ratio(ours, theirs, wall), ratio(ours, theirs, cpu))
+			fmt.Fprintf(w, "%s\t%s\t%.1f\t%.1f\t%.2f\t%.2f\t\n", n.Chain.Name, verb,
+				stats.Median(each(theirs, wall)), stats.Median(each(theirs, cpu)),
+				stats.Ratio(each(ours, wall), each(theirs, wall)), stats.Ratio(each(ours, cpu), each(theirs, cpu)))
 		}
 	}
 	return w.Flush()
@@ -109,24 +112,4 @@ func each(costs []cost, of func(cost) float64) []float64 {
 		out = append(out, of(c))
 	}
 	return out
-}
-
-// ratio is the median of the ratios round by round, which what else the machine does
-// touches less than the ratio of medians.
-func ratio(ours, theirs []cost, of func(cost) float64) float64 {
-	var out []float64
-	for i := range min(len(ours), len(theirs)) {
-		if d := of(theirs[i]); d > 0 {
-			out = append(out, of(ours[i])/d)
-		}
-	}
-	return median(out)
-}
-
-func median(v []float64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	v = slices.Sorted(slices.Values(v))
-	return v[len(v)/2]
 }
