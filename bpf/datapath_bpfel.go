@@ -291,6 +291,7 @@ const (
 	DatapathProgFromUplink               = "from_uplink"
 	DatapathProgToPod                    = "to_pod"
 	DatapathProgToUplink                 = "to_uplink"
+	DatapathVarClockBaseNs               = "clock_base_ns"
 	DatapathVarEgressToleranceNs         = "egress_tolerance_ns"
 	DatapathVarHaveConntrack             = "have_conntrack"
 	DatapathVarMasqueradeClosedTimeoutNs = "masquerade_closed_timeout_ns"
@@ -298,6 +299,7 @@ const (
 	DatapathVarTcpClosedTimeoutNs        = "tcp_closed_timeout_ns"
 	DatapathVarTcpSynTimeoutNs           = "tcp_syn_timeout_ns"
 	DatapathVarTcpTimeoutNs              = "tcp_timeout_ns"
+	DatapathVarTickNs                    = "tick_ns"
 	DatapathVarUdpTimeoutNs              = "udp_timeout_ns"
 	DatapathVarUdpUnansweredTimeoutNs    = "udp_unanswered_timeout_ns"
 )
@@ -373,6 +375,7 @@ type DatapathMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DatapathVariableSpecs struct {
+	ClockBaseNs               *ebpf.VariableSpec `ebpf:"clock_base_ns"`
 	EgressToleranceNs         *ebpf.VariableSpec `ebpf:"egress_tolerance_ns"`
 	HaveConntrack             *ebpf.VariableSpec `ebpf:"have_conntrack"`
 	MasqueradeClosedTimeoutNs *ebpf.VariableSpec `ebpf:"masquerade_closed_timeout_ns"`
@@ -380,6 +383,7 @@ type DatapathVariableSpecs struct {
 	TcpClosedTimeoutNs        *ebpf.VariableSpec `ebpf:"tcp_closed_timeout_ns"`
 	TcpSynTimeoutNs           *ebpf.VariableSpec `ebpf:"tcp_syn_timeout_ns"`
 	TcpTimeoutNs              *ebpf.VariableSpec `ebpf:"tcp_timeout_ns"`
+	TickNs                    *ebpf.VariableSpec `ebpf:"tick_ns"`
 	UdpTimeoutNs              *ebpf.VariableSpec `ebpf:"udp_timeout_ns"`
 	UdpUnansweredTimeoutNs    *ebpf.VariableSpec `ebpf:"udp_unanswered_timeout_ns"`
 }
@@ -437,6 +441,7 @@ func (m *DatapathMaps) Close() error {
 //
 // It can be passed to LoadDatapathObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DatapathVariables struct {
+	ClockBaseNs               *ebpf.Variable `ebpf:"clock_base_ns"`
 	EgressToleranceNs         *ebpf.Variable `ebpf:"egress_tolerance_ns"`
 	HaveConntrack             *ebpf.Variable `ebpf:"have_conntrack"`
 	MasqueradeClosedTimeoutNs *ebpf.Variable `ebpf:"masquerade_closed_timeout_ns"`
@@ -444,6 +449,7 @@ type DatapathVariables struct {
 	TcpClosedTimeoutNs        *ebpf.Variable `ebpf:"tcp_closed_timeout_ns"`
 	TcpSynTimeoutNs           *ebpf.Variable `ebpf:"tcp_syn_timeout_ns"`
 	TcpTimeoutNs              *ebpf.Variable `ebpf:"tcp_timeout_ns"`
+	TickNs                    *ebpf.Variable `ebpf:"tick_ns"`
 	UdpTimeoutNs              *ebpf.Variable `ebpf:"udp_timeout_ns"`
 	UdpUnansweredTimeoutNs    *ebpf.Variable `ebpf:"udp_unanswered_timeout_ns"`
 }
