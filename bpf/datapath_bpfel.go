@@ -141,6 +141,19 @@ const (
 	DatapathHookHOOK_FROM_HOST   DatapathHook = 5
 )
 
+type DatapathHop struct {
+	_       structs.HostLayout
+	Src     DatapathAddr
+	Dst     DatapathAddr
+	Proto   uint32
+	Second  uint32
+	Via     DatapathAddr
+	Family  uint32
+	Ifindex uint32
+	Mtu     uint32
+	Pad     uint32
+}
+
 type DatapathHostport struct {
 	_          structs.HostLayout
 	Pod4       DatapathAddr
@@ -280,6 +293,7 @@ const (
 	DatapathMapFlows                     = "flows"
 	DatapathMapFragments                 = "fragments"
 	DatapathMapHalfopen                  = "halfopen"
+	DatapathMapHops                      = "hops"
 	DatapathMapHostports                 = "hostports"
 	DatapathMapIfaces                    = "ifaces"
 	DatapathMapLimits                    = "limits"
@@ -364,6 +378,7 @@ type DatapathMapSpecs struct {
 	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Fragments *ebpf.MapSpec `ebpf:"fragments"`
 	Halfopen  *ebpf.MapSpec `ebpf:"halfopen"`
+	Hops      *ebpf.MapSpec `ebpf:"hops"`
 	Hostports *ebpf.MapSpec `ebpf:"hostports"`
 	Ifaces    *ebpf.MapSpec `ebpf:"ifaces"`
 	Limits    *ebpf.MapSpec `ebpf:"limits"`
@@ -414,6 +429,7 @@ type DatapathMaps struct {
 	Flows     *ebpf.Map `ebpf:"flows"`
 	Fragments *ebpf.Map `ebpf:"fragments"`
 	Halfopen  *ebpf.Map `ebpf:"halfopen"`
+	Hops      *ebpf.Map `ebpf:"hops"`
 	Hostports *ebpf.Map `ebpf:"hostports"`
 	Ifaces    *ebpf.Map `ebpf:"ifaces"`
 	Limits    *ebpf.Map `ebpf:"limits"`
@@ -429,6 +445,7 @@ func (m *DatapathMaps) Close() error {
 		m.Flows,
 		m.Fragments,
 		m.Halfopen,
+		m.Hops,
 		m.Hostports,
 		m.Ifaces,
 		m.Limits,

@@ -100,6 +100,9 @@ func (o *Object) ClearDrops(tb testing.TB) {
 func (o *Object) ClearFlows(tb testing.TB) {
 	tb.Helper()
 	clearMaps(tb, o.Maps.Flows, o.Maps.Halfopen, o.Maps.Fragments)
+	for slot := range o.Maps.Hops.MaxEntries() {
+		Put(tb, o.Maps.Hops, slot, make([]bpf.DatapathHop, ebpf.MustPossibleCPU()))
+	}
 }
 
 func clearMaps(tb testing.TB, maps ...*ebpf.Map) {
