@@ -141,6 +141,19 @@ const (
 	DatapathHookHOOK_FROM_HOST   DatapathHook = 5
 )
 
+type DatapathHop struct {
+	_       structs.HostLayout
+	Src     DatapathAddr
+	Dst     DatapathAddr
+	Proto   uint32
+	Second  uint32
+	Via     DatapathAddr
+	Family  uint32
+	Ifindex uint32
+	Mtu     uint32
+	Pad     uint32
+}
+
 type DatapathHostport struct {
 	_          structs.HostLayout
 	Pod4       DatapathAddr
@@ -280,6 +293,7 @@ const (
 	DatapathMapFlows                     = "flows"
 	DatapathMapFragments                 = "fragments"
 	DatapathMapHalfopen                  = "halfopen"
+	DatapathMapHops                      = "hops"
 	DatapathMapHostports                 = "hostports"
 	DatapathMapIfaces                    = "ifaces"
 	DatapathMapLimits                    = "limits"
@@ -291,6 +305,7 @@ const (
 	DatapathProgFromUplink               = "from_uplink"
 	DatapathProgToPod                    = "to_pod"
 	DatapathProgToUplink                 = "to_uplink"
+	DatapathVarClockBaseNs               = "clock_base_ns"
 	DatapathVarEgressToleranceNs         = "egress_tolerance_ns"
 	DatapathVarHaveConntrack             = "have_conntrack"
 	DatapathVarMasqueradeClosedTimeoutNs = "masquerade_closed_timeout_ns"
@@ -298,6 +313,7 @@ const (
 	DatapathVarTcpClosedTimeoutNs        = "tcp_closed_timeout_ns"
 	DatapathVarTcpSynTimeoutNs           = "tcp_syn_timeout_ns"
 	DatapathVarTcpTimeoutNs              = "tcp_timeout_ns"
+	DatapathVarTickNs                    = "tick_ns"
 	DatapathVarUdpTimeoutNs              = "udp_timeout_ns"
 	DatapathVarUdpUnansweredTimeoutNs    = "udp_unanswered_timeout_ns"
 )
@@ -362,6 +378,7 @@ type DatapathMapSpecs struct {
 	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Fragments *ebpf.MapSpec `ebpf:"fragments"`
 	Halfopen  *ebpf.MapSpec `ebpf:"halfopen"`
+	Hops      *ebpf.MapSpec `ebpf:"hops"`
 	Hostports *ebpf.MapSpec `ebpf:"hostports"`
 	Ifaces    *ebpf.MapSpec `ebpf:"ifaces"`
 	Limits    *ebpf.MapSpec `ebpf:"limits"`
@@ -373,6 +390,7 @@ type DatapathMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DatapathVariableSpecs struct {
+	ClockBaseNs               *ebpf.VariableSpec `ebpf:"clock_base_ns"`
 	EgressToleranceNs         *ebpf.VariableSpec `ebpf:"egress_tolerance_ns"`
 	HaveConntrack             *ebpf.VariableSpec `ebpf:"have_conntrack"`
 	MasqueradeClosedTimeoutNs *ebpf.VariableSpec `ebpf:"masquerade_closed_timeout_ns"`
@@ -380,6 +398,7 @@ type DatapathVariableSpecs struct {
 	TcpClosedTimeoutNs        *ebpf.VariableSpec `ebpf:"tcp_closed_timeout_ns"`
 	TcpSynTimeoutNs           *ebpf.VariableSpec `ebpf:"tcp_syn_timeout_ns"`
 	TcpTimeoutNs              *ebpf.VariableSpec `ebpf:"tcp_timeout_ns"`
+	TickNs                    *ebpf.VariableSpec `ebpf:"tick_ns"`
 	UdpTimeoutNs              *ebpf.VariableSpec `ebpf:"udp_timeout_ns"`
 	UdpUnansweredTimeoutNs    *ebpf.VariableSpec `ebpf:"udp_unanswered_timeout_ns"`
 }
@@ -410,6 +429,7 @@ type DatapathMaps struct {
 	Flows     *ebpf.Map `ebpf:"flows"`
 	Fragments *ebpf.Map `ebpf:"fragments"`
 	Halfopen  *ebpf.Map `ebpf:"halfopen"`
+	Hops      *ebpf.Map `ebpf:"hops"`
 	Hostports *ebpf.Map `ebpf:"hostports"`
 	Ifaces    *ebpf.Map `ebpf:"ifaces"`
 	Limits    *ebpf.Map `ebpf:"limits"`
@@ -425,6 +445,7 @@ func (m *DatapathMaps) Close() error {
 		m.Flows,
 		m.Fragments,
 		m.Halfopen,
+		m.Hops,
 		m.Hostports,
 		m.Ifaces,
 		m.Limits,
@@ -437,6 +458,7 @@ func (m *DatapathMaps) Close() error {
 //
 // It can be passed to LoadDatapathObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DatapathVariables struct {
+	ClockBaseNs               *ebpf.Variable `ebpf:"clock_base_ns"`
 	EgressToleranceNs         *ebpf.Variable `ebpf:"egress_tolerance_ns"`
 	HaveConntrack             *ebpf.Variable `ebpf:"have_conntrack"`
 	MasqueradeClosedTimeoutNs *ebpf.Variable `ebpf:"masquerade_closed_timeout_ns"`
@@ -444,6 +466,7 @@ type DatapathVariables struct {
 	TcpClosedTimeoutNs        *ebpf.Variable `ebpf:"tcp_closed_timeout_ns"`
 	TcpSynTimeoutNs           *ebpf.Variable `ebpf:"tcp_syn_timeout_ns"`
 	TcpTimeoutNs              *ebpf.Variable `ebpf:"tcp_timeout_ns"`
+	TickNs                    *ebpf.Variable `ebpf:"tick_ns"`
 	UdpTimeoutNs              *ebpf.Variable `ebpf:"udp_timeout_ns"`
 	UdpUnansweredTimeoutNs    *ebpf.Variable `ebpf:"udp_unanswered_timeout_ns"`
 }

@@ -173,17 +173,26 @@ func TestPrivilegedStackSynFormer(t *testing.T) {
 	}
 }
 
-// Segments without a row pass as they are, also beside a live fast flow.
+// Beside a live fast flow, what ends a connection or answers passes as it is without a row.
 func TestPrivilegedStackSegments(t *testing.T) {
 	eachFamily(t, func(n *node, f family) {
 		fast, stack := n.stackClash(f)
 		n.put(n.maps.Flows, fast, 0)
 		before := n.flowRows(n.maps.Flows)
-		for _, flags := range []uint8{packet.ACK, packet.FIN | packet.ACK, packet.RST, packet.SYN | packet.ACK} {
+		for _, flags := range []uint8{packet.RST, packet.SYN | packet.ACK} {
 			p := stack.segment(flags, 1001, 7001)
 			out := n.toPod(n.a, p)
 			n.passed(out, p)
 			n.tables(out, nil, before)
+		}
+		// F3: its row was evicted. The pod must not take it for the fast flow's.
+		for _, flags := range []uint8{packet.ACK, packet.FIN | packet.ACK} {
+			lost := stack
+			out := n.toPod(n.a, stack.segment(flags, 1001, 7001))
+			n.otherPort(&lost)
+			n.changed(out, lost.segment(flags, 1001, 7001).From(f.client, port(lost.out)))
+			n.changed(n.fromPod(n.a, lost.back(packet.RST, 7001, 0)), flow{out: stack.in}.back(packet.RST, 7001, 0))
+			n.age(n.maps.Halfopen, time.Minute)
 		}
 		n.notDropped()
 	})

@@ -7,12 +7,14 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
+
+	"github.com/culvert-cni/culvert/bpf"
 )
 
 // variables are the values of every `volatile const` in bpf/lib/config.h, which says
 // what they mean. A test fails on one that is missing here. Times are those of
 // netfilter's conntrack: a flow lives as long beside it as in it.
-func variables(conntrack bool) map[string]any {
+func variables(conntrack bool, clock bpf.Clock) map[string]any {
 	return map[string]any{
 		"have_conntrack":               flag(conntrack),
 		"tcp_syn_timeout_ns":           ns(60 * time.Second),
@@ -22,6 +24,8 @@ func variables(conntrack bool) map[string]any {
 		"udp_unanswered_timeout_ns":    ns(30 * time.Second),
 		"udp_timeout_ns":               ns(180 * time.Second),
 		"other_timeout_ns":             ns(600 * time.Second),
+		"tick_ns":                      clock.Tick,
+		"clock_base_ns":                clock.Base,
 		"egress_tolerance_ns":          ns(20 * time.Millisecond),
 	}
 }
@@ -37,7 +41,11 @@ func ns(d time.Duration) uint64 { return uint64(d.Nanoseconds()) }
 
 // configure sets the variables in the object before it is loaded.
 func configure(spec *ebpf.CollectionSpec, conntrack bool) error {
-	for name, value := range variables(conntrack) {
+	clock, err := bpf.ReadClock()
+	if err != nil {
+		return err
+	}
+	for name, value := range variables(conntrack, clock) {
 		v := spec.Variables[name]
 		if v == nil {
 			continue // the compiler drops what no program reads

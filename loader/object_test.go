@@ -28,7 +28,7 @@ func object(t *testing.T) *ebpf.CollectionSpec {
 // What config.h leaves to the loader is set here, and nothing else is.
 func TestVariablesAreThoseOfTheObject(t *testing.T) {
 	spec := object(t)
-	set := variables(true)
+	set := variables(true, bpf.Clock{})
 	for name := range spec.Variables {
 		if _, ok := set[name]; !ok {
 			t.Errorf("variable %s of the object is not set in config.go", name)

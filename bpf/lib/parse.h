@@ -16,7 +16,7 @@ enum fragment_kind : __u8 { WHOLE, FIRST_FRAGMENT, LATER_FRAGMENT };
 
 struct pkt {
 	struct tuple tuple;
-	__u64 now; /* CLOCK_MONOTONIC_COARSE ns */
+	__u64 now; /* CLOCK_MONOTONIC ns, to within two ticks */
 	__u32 tcp_seq;
 	__u32 tcp_ack;
 	__u32 fragment_id;
@@ -261,7 +261,7 @@ static __always_inline int parse_network(struct __sk_buff *skb, struct pkt *p)
 	__builtin_memset(p, 0, sizeof(*p));
 	if (is_tagged(skb)) /* for a VLAN device above */
 		return TO_STACK;
-	p->now = bpf_ktime_get_coarse_ns();
+	p->now = bpf_jiffies64() * tick_ns + clock_base_ns;
 	if (skb->protocol == bpf_htons(ETH_P_IP))
 		return parse_ipv4(skb, p);
 	if (skb->protocol == bpf_htons(ETH_P_IPV6))

@@ -64,13 +64,17 @@ static __noinline int stack_open(struct __sk_buff *skb, struct pkt *p)
 		return TO_STACK;
 	f.sport = p->hint ? p->hint : random_port();
 	f.flags = FLOW_TRANSLATE;
+	if (p->tuple.proto == IPPROTO_TCP && !is_syn(p))
+		f.state = FLOW_TCP_MID;
 	if (claim_reply(skb, p, &f, FLOW_TO_STACK) != CLAIM_DONE)
 		return -DROP_PORTS_EXHAUSTED;
 	flow_begin(&p->tuple, &f);
 	return FLOW_OPENED;
 }
 
-/* TCP and UDP. A segment that is no SYN has its row, or needs none. */
+/* TCP and UDP. A segment in mid-stream that has no row and meets a fast flow has lost the
+ * row that gave it another port: with a new one it is nobody's in the pod, and reset.
+ */
 static __always_inline int stack_ports(struct __sk_buff *skb, struct pkt *p)
 {
 	struct flow *f;
@@ -86,7 +90,7 @@ static __always_inline int stack_ports(struct __sk_buff *skb, struct pkt *p)
 		f = NULL;
 	}
 	if (!f) {
-		if (p->tuple.proto == IPPROTO_TCP && !is_syn(p))
+		if (p->tuple.proto == IPPROTO_TCP && !is_syn(p) && (p->tcp_flags & (TCP_SYN | TCP_RST)))
 			return TO_STACK;
 		verdict = stack_open(skb, p);
 		if (verdict != FLOW_OPENED)

@@ -166,6 +166,19 @@ struct fragment {
 	__u64 seen_ns;
 };
 
+/* hops: what the FIB said of the way to dst a moment ago; a slot is a hash of its key */
+struct hop {
+	struct addr src; /* the key: the packet as it leaves */
+	struct addr dst;
+	__u32 proto;
+	__u32 second;	 /* when it was asked, 2^30 ns each */
+	struct addr via; /* the neighbour; IPv4 in the first 4 bytes */
+	__u32 family;	 /* of via: AF_ */
+	__u32 ifindex;
+	__u32 mtu;
+	__u32 pad;
+};
+
 #define CIDR_NETWORKS 8
 
 /* nonmasq, excluded: range of addresses (LPM) -> the networks whose configuration names

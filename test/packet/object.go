@@ -31,6 +31,14 @@ func Load(change func(*ebpf.CollectionSpec)) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	clock, err := bpf.ReadClock()
+	if err != nil {
+		return nil, err
+	}
+	err = errors.Join(spec.Variables[bpf.DatapathVarTickNs].Set(clock.Tick), spec.Variables[bpf.DatapathVarClockBaseNs].Set(clock.Base))
+	if err != nil {
+		return nil, err
+	}
 	conntrack := haveConntrack()
 	if conntrack {
 		if err := spec.Variables[bpf.DatapathVarHaveConntrack].Set(uint8(1)); err != nil {
@@ -92,6 +100,9 @@ func (o *Object) ClearDrops(tb testing.TB) {
 func (o *Object) ClearFlows(tb testing.TB) {
 	tb.Helper()
 	clearMaps(tb, o.Maps.Flows, o.Maps.Halfopen, o.Maps.Fragments)
+	for slot := range o.Maps.Hops.MaxEntries() {
+		Put(tb, o.Maps.Hops, slot, make([]bpf.DatapathHop, ebpf.MustPossibleCPU()))
+	}
 }
 
 func clearMaps(tb testing.TB, maps ...*ebpf.Map) {
