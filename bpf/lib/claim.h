@@ -56,11 +56,11 @@ struct claim {
 	__u64 done;
 };
 
-static __always_inline bool claim_free(struct claim *c, struct flow **half)
+/* Nobody else's; what is left of a dead row is in *full or *half. */
+static __always_inline bool claim_free(struct claim *c, struct flow **full, struct flow **half)
 {
-	struct flow *row = bpf_map_lookup_elem(&flows, &c->key);
-
-	if (row && claim_held(row, false, &c->reply, c->p))
+	*full = bpf_map_lookup_elem(&flows, &c->key);
+	if (*full && claim_held(*full, false, &c->reply, c->p))
 		return false;
 	*half = bpf_map_lookup_elem(&halfopen, &c->key);
 	if (*half && claim_held(*half, true, &c->reply, c->p))
@@ -75,12 +75,13 @@ static __always_inline bool claim_free(struct claim *c, struct flow **half)
 /* Claim c->key for c->reply. */
 static __always_inline bool claim_tuple(struct claim *c)
 {
-	struct flow *row;
+	struct flow *row, *half;
 
-	if (!claim_free(c, &row))
+	if (!claim_free(c, &row, &half))
 		return false;
-	bpf_map_delete_elem(&flows, &c->key);
 	if (row)
+		bpf_map_delete_elem(&flows, &c->key);
+	if (half)
 		bpf_map_delete_elem(&halfopen, &c->key);
 	if (bpf_map_update_elem(&halfopen, &c->key, &c->reply, BPF_NOEXIST))
 		return false;
