@@ -104,6 +104,7 @@ func TestPrivilegedF1Masquerade(t *testing.T) {
 
 				back, seen := answer(fl.out), answer(fl.in)
 				n.passed(n.fromUplink(back), seen)
+				n.passed(n.toPod(n.a, seen), seen)
 				n.passed(n.toUplink(fl.in), fl.out)
 				n.notDropped()
 			})

@@ -77,8 +77,8 @@ __noinline int leads_astray(struct __sk_buff *skb, struct pkt *p)
 	return !pod || pod->ifindex != skb->ifindex;
 }
 
-/* A UDP socket that is bound to no address answers the hidden caller fe80::1 from the
- * pod's link-local address: 1 if that is what this is, and it says the pod's own now.
+/* A UDP socket that is bound to no address, and SCTP always, answers the hidden caller
+ * fe80::1 from the pod's link-local address: 1 if that is what this is, and it says the pod's own now.
  */
 __noinline int own_answer(struct __sk_buff *skb, struct pkt *p)
 {
@@ -89,7 +89,8 @@ __noinline int own_answer(struct __sk_buff *skb, struct pkt *p)
 	struct tuple t;
 	bool half;
 
-	if (!p || p->version != 6 || p->tuple.proto != IPPROTO_UDP || !addr_is_link_local6(&p->tuple.src))
+	if (!p || p->version != 6 || !addr_is_link_local6(&p->tuple.src) ||
+	    (p->tuple.proto != IPPROTO_UDP && p->tuple.proto != IPPROTO_SCTP))
 		return 0;
 	addr_gateway6(&gateway);
 	iface = bpf_map_lookup_elem(&ifaces, &key);

@@ -118,6 +118,11 @@ static __noinline int stack_other(struct pkt *p)
 		f->seen_ns = p->now;
 		return TO_STACK;
 	}
+	reply.side = SIDE_WIRE;
+	f = flow_row(&reply, &half);
+	if (f && !flow_expired(f, p, half))
+		return TO_STACK; /* itself the answer to what was masqueraded */
+	reply.side = SIDE_FAST;
 	return leave_to_stack(p, &reply);
 }
 

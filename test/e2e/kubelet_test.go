@@ -11,7 +11,7 @@ import (
 	"github.com/culvert-cni/culvert/test/netns"
 )
 
-var localhost = netip.MustParseAddr("127.0.0.1")
+var loopbackV4 = netip.MustParseAddr("127.0.0.1")
 
 func exists(path string) bool {
 	_, err := os.Lstat(path)
@@ -43,13 +43,13 @@ func TestPrivilegedH2Kubelet(t *testing.T) {
 		call.From = netip.AddrPortFrom(up, 0)
 		return call
 	}
-	ask(t, node.NS, bound(localhost), want{server: "lo", remote: only(up)})
+	ask(t, node.NS, bound(loopbackV4), want{server: "lo", remote: only(up)})
 	ask(t, node.NS, bound(up), want{server: "up", remote: only(up)})
-	ask(t, node.NS, call("tcp", localhost, 8080), want{server: "lo"})
+	ask(t, node.NS, call("tcp", loopbackV4, 8080), want{server: "lo"})
 
 	stranger := netns.NewPeer(t, 7)
 	stranger.IP(t, "addr add "+up.String()+"/32 dev lo")
-	if got, err := stranger.Ask(bound(localhost)); err == nil {
+	if got, err := stranger.Ask(bound(loopbackV4)); err == nil {
 		t.Errorf("another namespace's 127.0.0.1:8080 answered: %+v", got)
 	}
 }
