@@ -233,3 +233,29 @@ static __always_inline void flow_request(struct flow *f, const struct pkt *p, __
 	f->src_generation = src_generation;
 	f->seen_ns = p->now;
 }
+
+/* The packets of this key are the stack's, as they are: a row that says so, unless a live
+ * one leads elsewhere.
+ */
+static __noinline int leave_to_stack(struct pkt *p, struct tuple *key)
+{
+	struct flow f = {
+		.src = key->src,
+		.dst = key->dst,
+		.sport = key->sport,
+		.dport = key->dport,
+		.action = FLOW_TO_STACK,
+		.flags = FLOW_REPLY,
+		.src_generation = generation_of(&key->src),
+		.dst_generation = generation_of(&key->dst),
+		.seen_ns = p->now,
+	}, *row;
+	bool half;
+
+	row = flow_row(key, &half);
+	if (!row || row->src_generation != f.src_generation || flow_expired(row, p, half))
+		flow_begin(key, &f);
+	else if (row->action == FLOW_TO_STACK)
+		row->seen_ns = p->now;
+	return TO_STACK;
+}

@@ -30,7 +30,7 @@ static __always_inline bool direct_target(struct pkt *p, struct flow *f)
 		return false;
 	if (unlikely(p->fragment)) {
 		if (p->fragment == FIRST_FRAGMENT && (pod->flags & POD_MASQUERADE))
-			note_stack_request(p, pod->generation);
+			note_stack_request(p);
 		return false;
 	}
 	f->dst_generation = pod->generation;

@@ -39,8 +39,6 @@ __noinline int uplink_address(struct __sk_buff *skb, struct pkt *p, struct addr 
 	if (!p || !a)
 		return 0;
 	fib_request(skb, &fib, p, &any, &p->tuple.dst);
-	if (p->version == 4)
-		fib.ipv4_src = 0;
 	rc = bpf_fib_lookup(skb, &fib, sizeof(fib), BPF_FIB_LOOKUP_OUTPUT | BPF_FIB_LOOKUP_SRC);
 	if (rc != BPF_FIB_LKUP_RET_SUCCESS && rc != BPF_FIB_LKUP_RET_NO_NEIGH)
 		return config_address(skb, p, a);
@@ -137,28 +135,11 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u6
 /* A fragment of a datagram that the fast path leaves to the stack: its answer, which need
  * not be cut, must not be masqueraded.
  */
-static __noinline int note_stack_request(struct pkt *p, __u64 generation)
+static __noinline int note_stack_request(struct pkt *p)
 {
 	struct tuple reply;
-	struct flow f, *row;
-	bool half;
 
 	tuple_reverse(&reply, &p->tuple);
 	reply.side = SIDE_WIRE;
-	row = flow_row(&reply, &half);
-	if (row && row->src_generation == generation && !flow_expired(row, p, half)) {
-		row->seen_ns = p->now;
-		return 0;
-	}
-	__builtin_memset(&f, 0, sizeof(f));
-	f.src = reply.src;
-	f.dst = reply.dst;
-	f.sport = reply.sport;
-	f.dport = reply.dport;
-	f.action = FLOW_TO_STACK;
-	f.flags = FLOW_REPLY;
-	f.src_generation = generation;
-	f.seen_ns = p->now;
-	flow_begin(&reply, &f);
-	return 0;
+	return leave_to_stack(p, &reply);
 }

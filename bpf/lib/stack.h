@@ -6,25 +6,6 @@
 
 #include "forward.h"
 
-/* A row that sends the reply up the stack as it is. */
-static __noinline int leave_to_stack(struct pkt *p, struct tuple *reply)
-{
-	struct flow f = {
-		.src = reply->src,
-		.dst = reply->dst,
-		.sport = reply->sport,
-		.dport = reply->dport,
-		.action = FLOW_TO_STACK,
-		.flags = FLOW_REPLY,
-		.src_generation = generation_of(&reply->src),
-		.dst_generation = generation_of(&reply->dst),
-		.seen_ns = p->now,
-	};
-
-	flow_begin(reply, &f);
-	return TO_STACK;
-}
-
 /* Does the row lead the answer to the packet back to it, as far as the stack is concerned? */
 static __always_inline bool leads_back(const struct flow *row, const struct pkt *p)
 {
@@ -105,7 +86,9 @@ static __always_inline int stack_ports(struct __sk_buff *skb, struct pkt *p)
 	return TO_STACK;
 }
 
-/* conntrack cannot be asked about other protocols, so the reply is marked here. */
+/* conntrack cannot be asked about other protocols, so the reply is marked here; but not
+ * that of an answer, to what was masqueraded.
+ */
 static __noinline int stack_other(struct pkt *p)
 {
 	struct tuple reply;
@@ -113,15 +96,10 @@ static __noinline int stack_other(struct pkt *p)
 	bool half;
 
 	tuple_reverse(&reply, &p->tuple);
-	f = flow_row(&reply, &half);
-	if (f && !flow_expired(f, p, half)) {
-		f->seen_ns = p->now;
-		return TO_STACK;
-	}
 	reply.side = SIDE_WIRE;
 	f = flow_row(&reply, &half);
 	if (f && !flow_expired(f, p, half))
-		return TO_STACK; /* itself the answer to what was masqueraded */
+		return TO_STACK;
 	reply.side = SIDE_FAST;
 	return leave_to_stack(p, &reply);
 }
@@ -168,20 +146,13 @@ static __noinline int late_answer(struct __sk_buff *skb, struct pkt *p, __u64 ge
 static __noinline int guard_hostport(struct pkt *p)
 {
 	struct tuple reply;
-	struct flow *f;
-	bool half;
 
 	if (p->tuple.proto != IPPROTO_UDP && !is_syn(p))
 		return TO_STACK;
 	if (!hostport_row(&p->tuple.src, p->tuple.sport, p->tuple.proto))
 		return TO_STACK;
 	tuple_reverse(&reply, &p->tuple);
-	f = flow_row(&reply, &half);
-	if (!f || flow_expired(f, p, half))
-		return leave_to_stack(p, &reply);
-	if (f->action == FLOW_TO_STACK)
-		f->seen_ns = p->now;
-	return TO_STACK;
+	return leave_to_stack(p, &reply);
 }
 
 /* to_uplink: on the way from the stack to the wire. */
