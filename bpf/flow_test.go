@@ -102,8 +102,9 @@ func TestPrivilegedHandshake(t *testing.T) {
 	})
 }
 
-// What is no TCP moves when the pod has answered.
-func TestPrivilegedAnswerMoves(t *testing.T) {
+// F4: what is no TCP moves when its client speaks again after an answer: a pod that answers
+// a flood keeps that in the small table.
+func TestPrivilegedSecondRequestMoves(t *testing.T) {
 	for _, o := range openers[2:] {
 		t.Run(o.name, func(t *testing.T) {
 			eachFamily(t, func(n *node, f family) {
@@ -112,7 +113,12 @@ func TestPrivilegedAnswerMoves(t *testing.T) {
 				fl.seen = n.seenAt(fl)
 				out := n.there(fl, fl.in)
 				n.tables(out, fl.rows(), nil)
-				out = n.andBack(fl, fl.in.Reverse())
+				fl.state |= answered
+				for range 2 {
+					out = n.andBack(fl, fl.in.Reverse())
+					n.tables(out, fl.rows(), nil)
+				}
+				out = n.there(fl, fl.in)
 				n.tables(out, nil, fl.rows())
 				n.notDropped()
 			})
@@ -140,6 +146,7 @@ func TestPrivilegedMiddleMoves(t *testing.T) {
 func TestPrivilegedRefresh(t *testing.T) {
 	eachFamily(t, func(n *node, f family) {
 		fl := n.hostportFlow(f, udp)
+		fl.state = answered
 		for _, table := range []*ebpf.Map{n.maps.Flows, n.maps.Halfopen} {
 			for _, pass := range []func() packet.Out{
 				func() packet.Out { return n.there(fl, fl.in) },

@@ -34,7 +34,7 @@ static __always_inline __u32 crc32c_multiply(__u32 a, __u32 b)
 /* The CRC, without inversions, of 4 bytes (as loaded from memory) and then so many zero
  * bytes.
  */
-__noinline __u32 crc32c_change(__u32 bits, __u32 zeros)
+static __always_inline __u32 crc32c_change(__u32 bits, __u32 zeros)
 {
 	for (int i = 0; i < 32; i++)
 		bits = crc32c_times_x(bits);

@@ -114,8 +114,9 @@ static __always_inline bool acknowledges(const struct pkt *p, const struct flow 
 	return ahead <= PROOF_WINDOW;
 }
 
-/* Has the packet proved that the other side is there? TCP: the client acknowledges what
- * the pod sent. Else: the pod answers.
+/* Has the packet proved that the other side is there? Of TCP, the client acknowledges
+ * what the pod sent; else it speaks again after an answer. (An answer alone is what a flood
+ * from forged addresses gets too.)
  */
 __noinline int flow_proved(struct pkt *p, struct flow *f)
 {
@@ -124,8 +125,6 @@ __noinline int flow_proved(struct pkt *p, struct flow *f)
 
 	if (!p || !f)
 		return 0;
-	if (p->tuple.proto != IPPROTO_TCP)
-		return f->flags & FLOW_REPLY;
 	if (f->flags & FLOW_REPLY) {
 		flow_peer_key(&peer, f, p->tuple.proto);
 		request = bpf_map_lookup_elem(&halfopen, &peer);
@@ -135,8 +134,11 @@ __noinline int flow_proved(struct pkt *p, struct flow *f)
 		}
 		return 0;
 	}
-	return (p->tcp_flags & TCP_ACK) && !(p->tcp_flags & TCP_RST) && (f->state & FLOW_ANSWERED) &&
-	       acknowledges(p, f);
+	if (!(f->state & FLOW_ANSWERED))
+		return 0;
+	if (p->tuple.proto != IPPROTO_TCP)
+		return 1;
+	return (p->tcp_flags & TCP_ACK) && !(p->tcp_flags & TCP_RST) && acknowledges(p, f);
 }
 
 /* Keep both rows alive: a flow that speaks in one direction only lives in both. */

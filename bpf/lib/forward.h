@@ -85,7 +85,6 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 				 struct pod *to, enum hook hook)
 {
 	bool hop = hook != HOOK_FROM_HOST && (f->action == FLOW_TO_POD || f->action == FLOW_TO_WIRE);
-	struct hop *way = NULL;
 	int action = f->action;
 
 	if (hop && unlikely(p->ttl <= 1)) {
@@ -95,7 +94,7 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 	}
 	if (to && unlikely(pod_too_small(skb, p, to)))
 		return hook == HOOK_FROM_HOST ? -DROP_TOO_BIG : stack_answers(skb, p, f);
-	if (action == FLOW_TO_WIRE && route_lookup(skb, p, f, &way) != CONTINUE)
+	if (action == FLOW_TO_WIRE && route_lookup(skb, p, f) != CONTINUE)
 		return TO_STACK;
 
 	f = flow_touch(p, f, half);
@@ -106,8 +105,8 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 
 	if (to)
 		return pod_deliver(skb, to, hook != HOOK_FROM_HOST);
-	if (action == FLOW_TO_WIRE && way)
-		return route_out(skb, way);
+	if (action == FLOW_TO_WIRE)
+		return route_out(skb, p);
 	return action == FLOW_TO_HOST ? deliver_to_host(skb) : TO_STACK;
 }
 

@@ -197,7 +197,6 @@ static __noinline struct flow *quoted_flow(const struct pkt *p, const struct pkt
 static __noinline int carry_error(struct __sk_buff *skb, struct pkt *p, enum hook hook)
 {
 	bool in = hook != HOOK_TO_UPLINK && hook != HOOK_TO_POD, hop;
-	struct hop *way = NULL;
 	struct pod *to = NULL;
 	struct flow *f, out;
 	struct tuple key;
@@ -222,7 +221,7 @@ static __noinline int carry_error(struct __sk_buff *skb, struct pkt *p, enum hoo
 	hop = action == FLOW_TO_POD || action == FLOW_TO_WIRE;
 	if (hop && p->ttl <= 1)
 		return TO_STACK;
-	if (action == FLOW_TO_WIRE && route_lookup(skb, p, &out, &way) != CONTINUE)
+	if (action == FLOW_TO_WIRE && route_lookup(skb, p, &out) != CONTINUE)
 		return TO_STACK;
 	if (f->flags & FLOW_TRANSLATE) {
 		key.src = f->dst;
@@ -238,7 +237,7 @@ static __noinline int carry_error(struct __sk_buff *skb, struct pkt *p, enum hoo
 		return TO_STACK;
 	if (action == FLOW_TO_POD && to)
 		return pod_deliver(skb, to, hook != HOOK_FROM_HOST);
-	if (action == FLOW_TO_WIRE && way)
-		return route_out(skb, way);
+	if (action == FLOW_TO_WIRE)
+		return route_out(skb, p);
 	return action == FLOW_TO_HOST ? deliver_to_host(skb) : TO_STACK;
 }

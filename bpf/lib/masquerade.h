@@ -49,6 +49,15 @@ __noinline int uplink_address(struct __sk_buff *skb, struct pkt *p, struct addr 
 	return p->version == 4 ? fib.ipv4_src != 0 : !addr_is_zero(a) && !addr_is_link_local6(a);
 }
 
+/* Below the pool: for a connection whose row is lost, and with it its port. One of the
+ * pool could be that of another lost one, which lives on at the far side and would not
+ * reset this one.
+ */
+static __always_inline __u16 stray_port(void)
+{
+	return 1024 + bpf_get_prandom_u32() % (20000 - 1024);
+}
+
 /* Open the flow of a packet that leaves by this uplink and must not say its source; one
  * of the host's (generation 0) keeps its address and gets another port. FLOW_OPENED, or a
  * drop.
@@ -67,7 +76,7 @@ static __noinline int masquerade_open(struct __sk_buff *skb, struct pkt *p, __u6
 	if (has_changeable_port(p)) {
 		f.sport = p->hint ? p->hint : p->tuple.sport;
 		if (!pool_holds(f.sport))
-			f.sport = pool_port();
+			f.sport = f.state & FLOW_TCP_MID ? stray_port() : pool_port();
 		if (!f.sport)
 			return -DROP_PORTS_EXHAUSTED;
 	}

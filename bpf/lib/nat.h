@@ -91,7 +91,7 @@ static __always_inline int write_ports(struct __sk_buff *skb, const struct pkt *
 /* SCTP. A sum of zero is one that the device will fill in (CHECKSUM_PARTIAL), and stays.
  * The length is that of the network header: Ethernet may have padded the frame.
  */
-static __noinline int write_sctp(struct __sk_buff *skb, struct pkt *p, const struct flow *f)
+static __always_inline int write_sctp(struct __sk_buff *skb, struct pkt *p, const struct flow *f)
 {
 	__be16 *length = pkt_at(skb, ETH_HLEN + (p->version == 4 ? 2 : 4), sizeof(*length));
 	__u32 bytes, old, *word;

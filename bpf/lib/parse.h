@@ -20,9 +20,10 @@ struct pkt {
 	__u32 tcp_seq;
 	__u32 tcp_ack;
 	__u32 fragment_id;
-	__u16 l4;      /* offset of the transport header */
-	__u16 headers; /* bytes of network and transport header */
-	__u16 hint;    /* client port that the last connection of this tuple had */
+	__u32 hop_slot; /* of `hops`, where the way out is */
+	__u16 l4;	/* offset of the transport header */
+	__u16 headers;	/* bytes of network and transport header */
+	__u16 hint;	/* client port that the last connection of this tuple had */
 	enum fragment_kind fragment;
 	__u8 version; /* 4 or 6 */
 	__u8 ttl;

@@ -79,28 +79,37 @@ static __noinline int route_ask(struct __sk_buff *skb, struct pkt *p, struct flo
 	return CONTINUE;
 }
 
-/* The way out for a packet that will say what f says: CONTINUE and *hop, or TO_STACK
+/* The way out for a packet that will say what f says: CONTINUE, or TO_STACK
  * where the stack must answer or find the way itself. A lookup costs 150-250 ns, half of
  * what the way back of a hostPort's packet does, so an answer holds for a second, on the
  * processor that asked.
  */
-static __always_inline int route_lookup(struct __sk_buff *skb, struct pkt *p, struct flow *f, struct hop **hop)
+static __noinline int route_lookup(struct __sk_buff *skb, struct pkt *p, struct flow *f)
 {
 	const __u32 *src = (const __u32 *)f->src.ip, *dst = (const __u32 *)f->dst.ip;
-	__u32 slot = (src[3] * 31 + dst[3] + dst[2] + (dst[3] >> 8) + (dst[3] >> 16) + (dst[3] >> 24)) & 255;
+	__u32 hash = src[3] * 31 + dst[3] + dst[2], slot;
+	struct hop *hop;
 
-	*hop = bpf_map_lookup_elem(&hops, &slot);
-	if (!*hop)
+	slot = (hash ^ hash >> 8 ^ hash >> 16 ^ hash >> 24) & 255;
+	p->hop_slot = slot;
+	hop = bpf_map_lookup_elem(&hops, &slot);
+	if (!hop)
 		return TO_STACK;
-	if (likely(hop_is_for(*hop, p, f)))
-		return unlikely(wire_length(skb, p) > (*hop)->mtu) ? TO_STACK : CONTINUE;
-	return route_ask(skb, p, f, *hop);
+	if (likely(hop_is_for(hop, p, f)))
+		return unlikely(wire_length(skb, p) > hop->mtu) ? TO_STACK : CONTINUE;
+	return route_ask(skb, p, f, hop);
 }
 
-static __always_inline int route_out(struct __sk_buff *skb, const struct hop *hop)
+/* Out by the way that route_lookup has found. */
+static __noinline int route_out(struct __sk_buff *skb, const struct pkt *p)
 {
-	struct bpf_redir_neigh nh = { .nh_family = hop->family };
+	struct bpf_redir_neigh nh;
+	__u32 slot = p->hop_slot;
+	struct hop *hop = bpf_map_lookup_elem(&hops, &slot);
 
+	if (!hop)
+		return TO_STACK;
+	nh.nh_family = hop->family;
 	__builtin_memcpy(nh.ipv6_nh, &hop->via, sizeof(nh.ipv6_nh));
 	skb->tc_index = REDIRECT_STAMP;
 	return bpf_redirect_neigh(hop->ifindex, &nh, sizeof(nh), 0);
