@@ -208,6 +208,9 @@ func (n *node) nonmasq(a netip.Addr, bits int) {
 // dropped by that name, and the older flows go on.
 func TestPrivilegedF2Ports(t *testing.T) {
 	for _, o := range openers[:4] {
+		if o.name == "middle" {
+			continue // leaves by none of the pool (F3)
+		}
 		t.Run(o.name, func(t *testing.T) {
 			eachFamily(t, func(n *node, f family) {
 				n.masks(2)

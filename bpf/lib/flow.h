@@ -125,6 +125,8 @@ __noinline int flow_proved(struct pkt *p, struct flow *f)
 
 	if (!p || !f)
 		return 0;
+	if (p->tuple.proto == IPPROTO_TCP && p->fragment == LATER_FRAGMENT) /* has no sequence numbers */
+		return 0;
 	if (f->flags & FLOW_REPLY) {
 		flow_peer_key(&peer, f, p->tuple.proto);
 		request = bpf_map_lookup_elem(&halfopen, &peer);

@@ -58,6 +58,8 @@ static __noinline int open_flow(struct __sk_buff *skb, struct pkt *p, __u64 gene
 	/* Who says on the wire that he is a pod of this node is not. */
 	if (hook == HOOK_FROM_UPLINK && pod_find(&p->tuple.src))
 		return TO_STACK;
+	if (!addr_is_unicast(&p->tuple.src)) /* a martian, which the stack drops */
+		return TO_STACK;
 	flow_request(&f, p, generation);
 	if (hostport_target(skb, p, &f, hook == HOOK_FROM_HOST))
 		hide_caller(p, &f);

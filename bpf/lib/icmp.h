@@ -39,10 +39,17 @@ static __always_inline int quoted_network(struct __sk_buff *skb, struct pkt *p, 
 		return -1;
 	__builtin_memcpy(&q->tuple.src, &ip6->saddr, sizeof(struct addr));
 	__builtin_memcpy(&q->tuple.dst, &ip6->daddr, sizeof(struct addr));
+	if (addr_is_v4(&q->tuple.src) || addr_is_v4(&q->tuple.dst))
+		return -1; /* would be taken for IPv4's */
 	q->tuple.proto = ip6->nexthdr;
 	q->l4 = off + sizeof(*ip6);
 	skip_extensions(skb, q);
 	return q->fragment == LATER_FRAGMENT || q->rowless ? -1 : 0;
+}
+
+static __always_inline bool has_ports(const struct pkt *q)
+{
+	return q->tuple.proto == IPPROTO_TCP || q->tuple.proto == IPPROTO_UDP || q->tuple.proto == IPPROTO_SCTP;
 }
 
 /* The first 8 bytes of its transport header, which is all that need be there. */
@@ -52,7 +59,7 @@ static __always_inline int quoted_transport(struct __sk_buff *skb, struct pkt *q
 
 	if (!port)
 		return -1;
-	if (q->tuple.proto == IPPROTO_TCP || q->tuple.proto == IPPROTO_UDP || q->tuple.proto == IPPROTO_SCTP) {
+	if (has_ports(q)) {
 		q->tuple.sport = bpf_ntohs(port[0]);
 		q->tuple.dport = bpf_ntohs(port[1]);
 		q->unsummed = q->tuple.proto == IPPROTO_UDP && !port[3];
@@ -112,7 +119,7 @@ static __always_inline void write_quoted_ports(struct __sk_buff *skb, const stru
 		return;
 	if (is_icmp(q)) {
 		port[2] = bpf_htons(to->sport | to->dport);
-	} else if (q->tuple.sport | q->tuple.dport) {
+	} else if (has_ports(q)) {
 		port[0] = bpf_htons(to->sport);
 		port[1] = bpf_htons(to->dport);
 	}
@@ -185,6 +192,9 @@ static __noinline struct flow *quoted_flow(const struct pkt *p, const struct pkt
 	generation = generation_of(&key->src);
 	if (sender && sender->generation != generation)
 		return NULL;
+	/* What a pod would answer comes from the pod: nobody on the wire or lo has seen the question. */
+	if (generation && (hook == HOOK_FROM_UPLINK || hook == HOOK_FROM_HOST))
+		return NULL;
 	if (hook == HOOK_TO_UPLINK || hook == HOOK_TO_POD) {
 		key->side = hook == HOOK_TO_UPLINK ? SIDE_WIRE : SIDE_STACK;
 		f = quoted_row(key, q, generation);
@@ -218,7 +228,7 @@ static __noinline int carry_error(struct __sk_buff *skb, struct pkt *p, enum hoo
 		if (!to || to->generation != f->dst_generation)
 			return TO_STACK;
 	}
-	hop = action == FLOW_TO_POD || action == FLOW_TO_WIRE;
+	hop = hook != HOOK_FROM_HOST && (action == FLOW_TO_POD || action == FLOW_TO_WIRE);
 	if (hop && p->ttl <= 1)
 		return TO_STACK;
 	if (action == FLOW_TO_WIRE && route_lookup(skb, p, &out) != CONTINUE)

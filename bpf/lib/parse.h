@@ -91,6 +91,12 @@ static __always_inline int parse_ipv4(struct __sk_buff *skb, struct pkt *p)
 	return CONTINUE;
 }
 
+static __always_inline bool is_extension(__u8 proto)
+{
+	return proto == IPPROTO_HOPOPTS || proto == IPPROTO_ROUTING || proto == IPPROTO_DSTOPTS ||
+	       proto == IPPROTO_FRAGMENT || proto == IPPROTO_AH;
+}
+
 /* One extension header: true if there may be another. */
 static __always_inline bool skip_extension(struct __sk_buff *skb, struct pkt *p, __u8 *next)
 {
@@ -100,8 +106,7 @@ static __always_inline bool skip_extension(struct __sk_buff *skb, struct pkt *p,
 		__be32 id;
 	} *ext;
 
-	if (*next != IPPROTO_HOPOPTS && *next != IPPROTO_ROUTING && *next != IPPROTO_DSTOPTS &&
-	    *next != IPPROTO_FRAGMENT && *next != IPPROTO_AH)
+	if (!is_extension(*next))
 		return false;
 	ext = pkt_at(skb, p->l4, sizeof(*ext));
 	if (!ext) {
@@ -133,6 +138,8 @@ __noinline int skip_extensions(struct __sk_buff *skb, struct pkt *p)
 	for (int i = 0; i < IPV6_EXTENSIONS; i++)
 		if (!skip_extension(skb, p, &next))
 			break;
+	if (is_extension(next) && p->fragment != LATER_FRAGMENT)
+		p->rowless = 1; /* the transport's is further away than we look */
 	p->tuple.proto = next;
 	return 0;
 }

@@ -32,7 +32,9 @@ __noinline int addr_is_local(struct __sk_buff *skb, struct pkt *p)
 {
 	struct bpf_fib_lookup fib;
 
-	if (!p || !addr_is_unicast(&p->tuple.dst))
+	/* Of link-local addresses it says so too, whoever has them. */
+	if (!p || !addr_is_unicast(&p->tuple.dst) || addr_is_link_local6(&p->tuple.src) ||
+	    addr_is_link_local6(&p->tuple.dst))
 		return 0;
 	fib_request(skb, &fib, p, &p->tuple.src, &p->tuple.dst);
 	return bpf_fib_lookup(skb, &fib, sizeof(fib), 0) == BPF_FIB_LKUP_RET_NOT_FWDED;

@@ -22,8 +22,8 @@ func add(sum uint32, b []byte) uint32 {
 	return sum
 }
 
-// checksum is the Internet checksum of b, on top of sum.
-func checksum(b []byte, sum uint32) uint16 {
+// Checksum is the Internet checksum of b, on top of sum.
+func Checksum(b []byte, sum uint32) uint16 {
 	sum = add(sum, b)
 	for sum > 0xffff {
 		sum = sum&0xffff + sum>>16
@@ -53,10 +53,10 @@ func verify4(ip []byte) error {
 	if ihl < 20 || total < ihl || total > len(ip) {
 		return fmt.Errorf("verify IPv4 header: header %d, total %d, there are %d", ihl, total, len(ip))
 	}
-	if checksum(ip[:ihl], 0) != 0 {
-		return fmt.Errorf("verify IPv4 header: checksum is off by %#x", checksum(ip[:ihl], 0))
+	if Checksum(ip[:ihl], 0) != 0 {
+		return fmt.Errorf("verify IPv4 header: checksum is off by %#x", Checksum(ip[:ihl], 0))
 	}
-	if binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 {
+	if binary.BigEndian.Uint16(ip[6:])&0x3fff != 0 || ip[9] == ProtoICMPv6 { // which IPv4 knows nothing of
 		return nil
 	}
 	return verifySegment(ip[9], ip[ihl:total], ip[12:20])
@@ -76,14 +76,14 @@ func verify6(ip []byte) error {
 		case ProtoAH:
 			length += int(ip[at+1]) * 4
 		case ProtoFragment:
-			if binary.BigEndian.Uint16(ip[at+2:])&0xfff9 != 0 {
-				return nil
-			}
 		default:
 			return verifySegment(next, ip[at:end], ip[8:40])
 		}
 		if at+length > end {
 			return fmt.Errorf("verify IPv6 extension header %d: %d bytes, there are %d", next, length, end-at)
+		}
+		if next == ProtoFragment && binary.BigEndian.Uint16(ip[at+2:])&0xfff9 != 0 {
+			return nil
 		}
 		next, at = ip[at], at+length
 	}
@@ -105,7 +105,7 @@ func verifySegment(proto uint8, seg, addrs []byte) error {
 	default:
 		return nil
 	}
-	if got := checksum(seg, sum); got != 0 {
+	if got := Checksum(seg, sum); got != 0 {
 		return fmt.Errorf("verify checksum of protocol %d: off by %#x", proto, got)
 	}
 	return nil

@@ -116,7 +116,7 @@ func (p Packet) ttl() uint8 {
 func (p Packet) segment() []byte {
 	seg, at := p.Transport.marshal(p.IPv4(), p.Payload)
 	if at >= 0 {
-		binary.BigEndian.PutUint16(seg[at:], p.Transport.seal(checksum(seg, p.pseudo(len(seg)))))
+		binary.BigEndian.PutUint16(seg[at:], p.Transport.seal(Checksum(seg, p.pseudo(len(seg)))))
 	}
 	if p.IPv4() {
 		return seg
@@ -157,7 +157,7 @@ func (p Packet) header4(length int, f fragmentHeader) []byte {
 	h[8], h[9] = p.ttl(), p.Transport.Protocol(true)
 	copy(h[12:], p.Src.AsSlice())
 	copy(h[16:], p.Dst.AsSlice())
-	binary.BigEndian.PutUint16(h[10:], checksum(h, 0))
+	binary.BigEndian.PutUint16(h[10:], Checksum(h, 0))
 	return h
 }
 

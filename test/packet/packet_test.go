@@ -19,13 +19,13 @@ var (
 )
 
 // A checksum that this package did not compute: the often quoted IPv4 header whose
-// checksum is b861.
+// Checksum is b861.
 func TestChecksumOfKnownHeader(t *testing.T) {
 	header, err := hex.DecodeString("450000730000400040110000c0a80001c0a800c7")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := checksum(header, 0); got != 0xb861 {
+	if got := Checksum(header, 0); got != 0xb861 {
 		t.Errorf("got %#x, want 0xb861", got)
 	}
 }
