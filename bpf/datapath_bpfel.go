@@ -146,7 +146,7 @@ type DatapathHop struct {
 	Src     DatapathAddr
 	Dst     DatapathAddr
 	Proto   uint32
-	Second  uint32
+	Asked   uint32
 	Via     DatapathAddr
 	Family  uint32
 	Ifindex uint32

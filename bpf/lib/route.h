@@ -53,7 +53,7 @@ static __always_inline int deliver_to_host(struct __sk_buff *skb)
 
 static __always_inline bool hop_is_for(const struct hop *hop, const struct pkt *p, const struct flow *f)
 {
-	return hop->second == (__u32)(p->now >> 30) && hop->proto == p->tuple.proto && hop->ifindex &&
+	return hop->asked == (__u32)(p->now >> 27) && hop->proto == p->tuple.proto && hop->ifindex &&
 	       addr_equal(&hop->dst, &f->dst) && addr_equal(&hop->src, &f->src);
 }
 
@@ -77,13 +77,13 @@ static __noinline int route_ask(struct __sk_buff *skb, struct pkt *p, struct flo
 	hop->ifindex = fib.ifindex;
 	hop->mtu = fib.mtu_result;
 	/* Without a neighbour the kernel leaves the MTU out: this is for once. */
-	hop->second = rc == BPF_FIB_LKUP_RET_SUCCESS ? p->now >> 30 : 0;
+	hop->asked = rc == BPF_FIB_LKUP_RET_SUCCESS ? p->now >> 27 : 0;
 	return CONTINUE;
 }
 
 /* The way out for a packet that will say what f says: CONTINUE, or TO_STACK
  * where the stack must answer or find the way itself. A lookup costs 150-250 ns, half of
- * what the way back of a hostPort's packet does, so an answer holds for a second, on the
+ * what the way back of a hostPort's packet does, so an answer holds for an eighth of a second, on the
  * processor that asked.
  */
 static __noinline int route_lookup(struct __sk_buff *skb, struct pkt *p, struct flow *f)

@@ -171,7 +171,7 @@ struct hop {
 	struct addr src; /* the key: the packet as it leaves */
 	struct addr dst;
 	__u32 proto;
-	__u32 second;	 /* when it was asked, 2^30 ns each */
+	__u32 asked;	 /* when it was asked, in 2^27 ns */
 	struct addr via; /* the neighbour; IPv4 in the first 4 bytes */
 	__u32 family;	 /* of via: AF_ */
 	__u32 ifindex;
