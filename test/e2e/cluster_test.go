@@ -86,7 +86,7 @@ func ask(t *testing.T, from *netns.NS, c netns.Call, w want) {
 func (w want) check(r netns.Reply) error {
 	switch {
 	case r.Server != w.server,
-		len(w.remote) > 0 && !slices.Contains(w.remote, r.Remote.Addr()),
+		len(w.remote) > 0 && !slices.Contains(w.remote, r.Remote.Addr().WithZone("")),
 		w.local.IsValid() && r.Local != w.local:
 		return fmt.Errorf("an answer by %s at %s to %s", r.Server, r.Local, r.Remote)
 	}

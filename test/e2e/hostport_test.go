@@ -80,22 +80,28 @@ func TestPrivilegedH2FromHost(t *testing.T) {
 	}
 }
 
-// H3: from another pod on the node, by every address of the node, and from
-// another node's pod.
+// H3: from another pod on the node, on the same subnet or not, by every address of the
+// node, from another node's pod, and from the pod itself, which sees its gateway call.
 func TestPrivilegedH3FromPods(t *testing.T) {
 	t.Parallel()
-	c := wire(t, netns.Layout{Nodes: 2})
+	c := wire(t, netns.Layout{Nodes: 2, Uplinks: 2})
 	node := c.Nodes[0]
-	serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80)})
+	a, _ := serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80)})
 	b, _ := serve(t, node, netns.PodSpec{Name: "b"})
 	other := node.Add(t, netns.PodSpec{Name: "other", Conf: map[string]any{"ipam": map[string]any{
 		"type": "static", "addresses": []any{map[string]any{"address": "10.77.0.2/24"}, map[string]any{"address": "fd00:77::2/64"}},
 	}}})
 	remote, _ := serve(t, c.Nodes[1], netns.PodSpec{Name: "remote"})
-	for _, from := range []*netns.Pod{b, other, remote} {
+	for _, from := range []*netns.Pod{a, b, other, remote} {
 		t.Run(from.Name, func(t *testing.T) {
 			each(t, protos, func(t *testing.T, proto string, v int) {
-				ask(t, from.NS, call(proto, node.Uplinks[0].Addr(v), 8080), want{server: "a", remote: only(from.Addr(v))})
+				seen := from.Addr(v)
+				if from == a {
+					seen = map[int]netip.Addr{4: netip.MustParseAddr("169.254.1.1"), 6: gateway}[v]
+				}
+				for _, up := range node.Uplinks {
+					ask(t, from.NS, call(proto, up.Addr(v), 8080), want{server: "a", remote: only(seen)})
+				}
 			})
 		})
 	}
@@ -186,8 +192,8 @@ func TestPrivilegedH6Held(t *testing.T) {
 	})
 }
 
-// H8: traffic through the node to somebody else's port is untouched, from pods
-// and from outside, also where the node has no default route.
+// H8, GHSA-jv3w-x3r3-g6rm: traffic through the node to somebody else's port is untouched,
+// from pods and from outside, though a pod has that number as a hostPort.
 func TestPrivilegedH8SomebodyElses(t *testing.T) {
 	t.Parallel()
 	c := wire(t, netns.Layout{Nodes: 2, Uplinks: 2})

@@ -32,10 +32,10 @@ type talk struct {
 	partial, cut, served int
 }
 
-// What a device is still to do with a packet, a checksum or the cutting into segments,
+// I3: what a device is still to do with a packet, a checksum or the cutting into segments,
 // survives translation, by every path: payload whole, segment size kept, and the sum right
 // once it is completed.
-func TestPrivilegedOffload(t *testing.T) {
+func TestPrivilegedI3Offload(t *testing.T) {
 	t.Parallel()
 	c := wire(t, netns.Layout{})
 	node, outside := c.Nodes[0], c.Outside()

@@ -16,7 +16,7 @@ here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 : "${CULVERT_LAB:=/tmp/culvert-lab}"
 export VM_TIMEOUT=${VM_TIMEOUT:-1500} VM_MEM=${VM_MEM:-2048}
 # Loaded beforehand, as the guest's tools ask for some of them by names that no alias leads to.
-export VM_MODULES=${VM_MODULES:-veth bridge vxlan dummy ifb sch_ingress cls_bpf act_bpf act_mirred act_gact sch_tbf
+export VM_MODULES=${VM_MODULES:-veth sctp bridge vxlan dummy ifb sch_ingress cls_bpf act_bpf act_mirred act_gact sch_tbf
   nf_conntrack nf_tables nf_nat nft_ct nft_nat nft_chain_nat nft_masq nft_redir nft_reject_inet nft_compat
   ip_tables ip6_tables iptable_nat iptable_filter ip6table_nat ip6table_filter xt_conntrack xt_MASQUERADE
   xt_nat xt_mark xt_comment xt_addrtype xt_multiport tcp_bbr}

@@ -102,6 +102,20 @@ func (f *Flow) Toward(to netip.AddrPort) *Flow {
 	return &g
 }
 
+// Within is the flow with another Timeout.
+func (f *Flow) Within(d time.Duration) *Flow {
+	g := *f
+	g.call.Timeout = d
+	return &g
+}
+
+// Sized is the flow with requests of another Size.
+func (f *Flow) Sized(bytes int) *Flow {
+	g := *f
+	g.call.Size = bytes
+	return &g
+}
+
 // Close closes the connection or the socket. A nil Flow is closed. A process that
 // is being started beside may hold the descriptor a little longer, so the farewell
 // is said first.
