@@ -74,7 +74,7 @@ bench: deps build ref ## what packets and verbs cost beside the reference plugin
 fuzz: ## random packets, the datapath against its model: ten million, then a minute of Go's fuzzer (root)
 	CULVERT_FUZZ_SEED=$${CULVERT_FUZZ_SEED:-$$RANDOM$$RANDOM} CULVERT_FUZZ_PACKETS=$${CULVERT_FUZZ_PACKETS:-10000000} \
 		test/bpffs.sh $(GO) test -count=1 -timeout 60m -v -run 'TestPrivilegedModel$$' ./bpf
-	test/bpffs.sh $(GO) test -run '^$$' -fuzz FuzzPrivilegedTranslate -fuzztime $${FUZZ_TIME:-1m} ./bpf
+	test/bpffs.sh $(GO) test -run '^$$' -fuzz FuzzPrivilegedTranslate -fuzzminimizetime 10x -fuzztime $${FUZZ_TIME:-1m} ./bpf
 
 demo: ## one node, two pods, a hostPort, a limit and the maps, shown step by step (root)
 	@test/demo.sh

@@ -14,6 +14,8 @@ declare -A groups=(
   [generate]="clang-19 llvm-19 clang-format-19"
   # what boots other kernels
   [vm]="qemu-system-x86 kmod iproute2 xz-utils zstd cpio gzip debian-archive-keyring"
+  # what a Kubernetes cluster needs beside that, on its nodes and in its tests' images
+  [kubernetes]="bind9-dnsutils busybox-static conntrack dash ipset iperf iptables iputils-ping netcat-openbsd openssl socat wget"
   # what a node with containerd needs beside its binaries, which are built from Go modules
   [runtime]="runc iproute2 jq curl socat procps util-linux kmod bpftool nftables ca-certificates"
 )

@@ -7,6 +7,7 @@
 # a bridge in the namespace culvertlab-sw, which stands for every other host and has no way out: the
 # machine's own network namespace is not touched. What a node writes lies in its /run, a tmpfs, or in
 # W/run/NODE; both go with it.
+# shellcheck shell=bash disable=SC2034
 : "${W:=${CULVERT_LAB:-/tmp/culvert-lab}}"
 : "${LAB_NET4:=10.123.0}" "${LAB_NET6:=fd00:123::}" # /24 and /64 of the node network
 : "${LAB_MTU:=1500}"
@@ -26,6 +27,9 @@ node_alive() {
 node_exec() { local n=$1; shift; nsenter -t "$(node_pid "$n")" -m -u -n -p -i -- "$@"; }
 # sw_exec CMD...: as another host on the node network. Not "ip netns exec", which hides the cgroups.
 sw_exec() { nsenter --net="/run/netns/$SW" -- "$@"; }
+
+# kubectl ARGS...: from another host on the node network, as cluster-up.sh's administrator
+kubectl() { sw_exec "$W/bin/kubectl" --kubeconfig="$(node_dir cluster)/admin.conf" "$@"; }
 
 wait_for() { # wait_for SECONDS WHAT CMD...
   local t=$1 what=$2 s=$SECONDS; shift 2

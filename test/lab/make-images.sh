@@ -1,26 +1,88 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Make the lab's one image without a registry: W/images/pod.tar, a docker archive for "ctr images
-# import". It holds one static binary (labpod) and serves as the sandbox image too.
+# Make the lab's images without a registry: W/images/NAME.tar, docker archives for "ctr images import".
 #
-#   make-images.sh          W (default /tmp/culvert-lab)
+#   make-images.sh              pod: one static binary (labpod), which serves as the sandbox image too
+#   make-images.sh kubernetes   and what a cluster and its end-to-end tests run, of build-kubernetes.sh's
+#                               programs and this machine's, under the names that v1.37.2 asks for
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 T=$(mktemp -d); trap 'rm -rf "$T"' EXIT
-mkdir -p "$W/bin" "$W/images" "$T"/root/{bin,etc,proc,sys,dev,tmp,run}
+mkdir -p "$W/bin" "$W/images"
 
-CGO_ENABLED=0 go build -C "$LAB/../.." -buildvcs=false -trimpath -ldflags "-s -w -buildid=" -o "$T/labpod" ./test/lab/labpod
-cp "$T/labpod" "$W/bin/labpod.new"
-mv "$W/bin/labpod.new" "$W/bin/labpod"
-mv "$T/labpod" "$T/root/bin/labpod"
-printf 'root:x:0:0:root:/root:/bin/false\n' >"$T/root/etc/passwd"
+rootfs() { # rootfs NAME: begin one; with users, since programs look them up
+  R=$T/$1
+  mkdir -p "$R"/{bin,etc,proc,sys,dev,tmp,run}
+  chmod 1777 "$R/tmp"
+  printf 'root:x:0:0:root:/root:/bin/false\n' >"$R/etc/passwd"
+}
+# pack NAME CONFIG TAG...: the root file system in R becomes an image of one layer
+pack() {
+  local name=$1 config=$2 d=$T/$1.image diff; shift 2
+  mkdir "$d"
+  tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$R" -cf "$d/layer.tar" .
+  diff=$(sha256sum "$d/layer.tar" | cut -d' ' -f1)
+  jq -cn --arg d "sha256:$diff" --arg a "$(go env GOARCH)" --argjson c "$config" '{architecture: $a, os: "linux", created: "1970-01-01T00:00:00Z",
+    config: $c, rootfs: {type: "layers", diff_ids: [$d]},
+    history: [{created: "1970-01-01T00:00:00Z", created_by: "make-images.sh"}]}' >"$d/config.json"
+  jq -cn --args '[{Config: "config.json", RepoTags: $ARGS.positional, Layers: ["layer.tar"]}]' "$@" >"$d/manifest.json"
+  tar -C "$d" -cf "$W/images/$name.tar.new" manifest.json config.json layer.tar
+  mv "$W/images/$name.tar.new" "$W/images/$name.tar"
+}
 
-tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$T/root" -cf "$T/layer.tar" .
-diff=$(sha256sum "$T/layer.tar" | cut -d' ' -f1)
-jq -cn --arg d "sha256:$diff" --arg a "$(go env GOARCH)" '{architecture: $a, os: "linux", created: "1970-01-01T00:00:00Z",
-  config: {Entrypoint: ["/bin/labpod"], Cmd: ["pause"]}, rootfs: {type: "layers", diff_ids: [$d]},
-  history: [{created: "1970-01-01T00:00:00Z", created_by: "make-images.sh"}]}' >"$T/config.json"
-jq -cn --arg n "$IMAGE" '[{Config: "config.json", RepoTags: [$n], Layers: ["layer.tar"]}]' >"$T/manifest.json"
-tar -C "$T" -cf "$W/images/pod.tar.new" manifest.json config.json layer.tar
-mv "$W/images/pod.tar.new" "$W/images/pod.tar"
+pod() {
+  rootfs pod
+  CGO_ENABLED=0 go build -C "$LAB/../.." -buildvcs=false -trimpath -ldflags "-s -w -buildid=" -o "$R/bin/labpod" ./test/lab/labpod
+  cp "$R/bin/labpod" "$W/bin/labpod.new"
+  mv "$W/bin/labpod.new" "$W/bin/labpod"
+  pack pod '{"Entrypoint": ["/bin/labpod"], "Cmd": ["pause"]}' "$IMAGE" registry.k8s.io/pause:3.10.2
+}
+
+# programs NAME...: of this machine, with the libraries they are linked to
+programs() {
+  local p f l
+  for p; do
+    f=$(readlink -f "$(command -v "$p")")
+    install -m755 "$f" "$R/bin/$p"
+    for l in $(ldd "$f" 2>/dev/null | grep -o '/[^ ]*'); do
+      mkdir -p "$R$(dirname "$l")"
+      cp -Ln "$l" "$R$l"
+    done
+  done
+}
+
+kubernetes() {
+  local e2e=registry.k8s.io/e2e-test-images path='"Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
+  # The tests' shells call these. Debian's static busybox prefers its own applets over /bin, and those
+  # crash when they resolve names: sh is dash, and what has a program of its own is that program.
+  rootfs tools
+  printf 'hosts: files dns\n' >"$R/etc/nsswitch.conf"
+  install -m755 "$(command -v busybox)" "$R/bin/busybox"
+  busybox --list | while read -r p; do [ "$p" = busybox ] || ln -s busybox "$R/bin/$p"; done
+  rm -f "$R"/bin/{bash,ip,nc,ping,sh,wget}
+  programs bash curl dash dig getent ip iperf nc ping socat wget
+  ln -s dash "$R/bin/sh"
+  pack tools "{\"Cmd\": [\"sh\"], $path}" "$e2e/glibc-dns-testing:2.1.1" "$e2e/busybox:1.37.0-2"
+
+  install -m755 "$W/bin/agnhost" "$R/agnhost"
+  ln -s ../agnhost "$R/bin/agnhost"
+  ln -s agnhost "$R/agnhost-2"
+  mkdir "$R/uploads"
+  install -m755 "$W/bin/coredns" "$R/coredns"
+  # for "agnhost porter"
+  openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+    -keyout "$R/localhost.key" -out "$R/localhost.crt" 2>/dev/null
+  pack agnhost "{\"Entrypoint\": [\"/agnhost\"], \"Cmd\": [\"pause\"], $path}" "$e2e/agnhost:2.66.1"
+
+  rootfs regression
+  install -m755 "$W/bin/regression-issue-74839" "$R/main"
+  pack regression '{"Entrypoint": ["/main"]}' "$e2e/regression-issue-74839:1.5"
+}
+
+pod
+case ${1:-} in
+  '') ;;
+  kubernetes) kubernetes ;;
+  *) sed -n '4,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+esac

@@ -14,6 +14,8 @@ umount -l "$cg"
 rmdir "$cg"
 mount -t bpf -o mode=700 bpf /sys/fs/bpf
 mount -t tmpfs -o mode=755 tmpfs /run
+# kubelet links its containers' logs there, wherever they are
+mount -t tmpfs -o mode=755 tmpfs /var/log
 mkdir -p /run/netns /run/lock /run/containerd /run/over/{up,work}
 # libcni caches results in /var/lib/cni, wherever containerd's own root is
 mount -t overlay -o lowerdir=/var/lib,upperdir=/run/over/up,workdir=/run/over/work overlay /var/lib

@@ -1,15 +1,20 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Bring up one node: namespaces, a link to the switch, containerd, the image. Idempotent.
+# Bring up one node: namespaces, a link to the switch, containerd, images. Idempotent.
 #
-#   runtime-up.sh NODE INDEX      INDEX 1..200: the node's addresses LAB_NET4.(10+INDEX), LAB_NET6(10+INDEX)
+#   runtime-up.sh NODE INDEX [IMAGE...]
+#
+# INDEX 1..200: the node's addresses LAB_NET4.(10+INDEX), LAB_NET6(10+INDEX). IMAGE: what of W/images, pod
+# if none is named.
 #
 # containerd reads CNI configuration from W/run/NODE/net.d and plugins from W/run/NODE/cni-bin.
 # node-exec.sh runs something inside; runtime-down.sh removes it all.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 N=$1 I=$2 D=$(node_dir "$1") ns=$(node_ns "$1")
+shift 2
+[ $# -gt 0 ] || set -- pod
 mkdir -p "$D"/{net.d,cni-bin}
 
 # --- network namespace and link to the switch
@@ -61,5 +66,7 @@ Y
     "exec '$W/bin/containerd' -c '$D/containerd.toml' >'$D/containerd.log' 2>&1 </dev/null & echo \$! >/run/containerd.pid"
   wait_for 30 containerd ctd_ok || { tail -n 20 "$D/containerd.log" >&2; exit 1; }
 fi
-# quietly: ctr repeats containerd's warnings
-node_exec "$N" "$W/bin/ctr" -n k8s.io images import "$W/images/pod.tar" >"$D/import.log" 2>&1 || { cat "$D/import.log" >&2; exit 1; }
+for image; do
+  # quietly: ctr repeats containerd's warnings
+  node_exec "$N" "$W/bin/ctr" -n k8s.io images import "$W/images/$image.tar" >"$D/import.log" 2>&1 || { cat "$D/import.log" >&2; exit 1; }
+done
