@@ -233,5 +233,9 @@ func (c Call) String() string {
 	if c.From.IsValid() {
 		from = c.From.String()
 	}
-	return fmt.Sprintf("%s %s -> %s", c.Proto, from, c.To)
+	size := ""
+	if c.Size > 0 {
+		size = fmt.Sprintf(" of %d bytes", c.Size)
+	}
+	return fmt.Sprintf("%s%s %s -> %s", c.Proto, size, from, c.To)
 }
