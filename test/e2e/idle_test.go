@@ -58,9 +58,10 @@ func TestPrivilegedF3Evicted(t *testing.T) {
 				}
 				for _, v := range families {
 					call := call("tcp", path.to(v), path.port)
-					call.From = netip.AddrPortFrom(path.src(v), 0)
 					for _, evicted := range []string{"both", "request", "reply"} {
 						for _, first := range []string{"client", "server"} {
+							// Rows are told apart by the port.
+							call.From = netip.AddrPortFrom(path.src(v), uint16(10000+len(all)))
 							i := &idle{name: fmt.Sprintf("%s/%d/%s/%s", path.name, v, evicted, first), evicted: evicted, first: first, node: node, srv: path.srv}
 							i.open(t, path.from, call)
 							all = append(all, i)
