@@ -79,11 +79,26 @@ func (d *Datapath) nameNetns() error {
 }
 
 // cgroupRoot finds where the root of the cgroups v2 is mounted, "" if nowhere: beside v1
-// the place is anybody's choice.
+// the place is anybody's choice. In a chroot it is not to be seen, so init's mounts are
+// looked at too. (A mount of our own would do, but would reset what the others' options,
+// as nsdelegate, say of all.)
 func cgroupRoot() (string, error) {
-	f, err := os.Open("/proc/self/mountinfo")
+	for _, proc := range []string{"/proc/self", "/proc/1"} {
+		point, err := cgroupMount(proc + "/mountinfo")
+		if err != nil {
+			return "", fmt.Errorf("find cgroups: %w", err)
+		}
+		if point != "" {
+			return proc + "/root" + point, nil
+		}
+	}
+	return "", nil
+}
+
+func cgroupMount(mountinfo string) (string, error) {
+	f, err := os.Open(mountinfo)
 	if err != nil {
-		return "", fmt.Errorf("find cgroups: %w", err)
+		return "", err
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
