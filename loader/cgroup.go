@@ -28,9 +28,9 @@ func (d *Datapath) attachSockets() error {
 	if exists(pin) {
 		return nil
 	}
-	root, err := cgroupRoot()
+	root, err := cgroupMount("/proc/self/mountinfo")
 	if err != nil {
-		return err
+		return fmt.Errorf("find cgroups: %w", err)
 	}
 	if root == "" {
 		d.opts.Log.Warn("no cgroups v2 are mounted: a firewall may keep the node's own addresses from hostPorts on 127.0.0.1")
@@ -78,23 +78,9 @@ func (d *Datapath) nameNetns() error {
 	return d.Maps.Config.Put(config)
 }
 
-// cgroupRoot finds where the root of the cgroups v2 is mounted, "" if nowhere: beside v1
-// the place is anybody's choice. In a chroot it is not to be seen, so init's mounts are
-// looked at too. (A mount of our own would do, but would reset what the others' options,
-// as nsdelegate, say of all.)
-func cgroupRoot() (string, error) {
-	for _, proc := range []string{"/proc/self", "/proc/1"} {
-		point, err := cgroupMount(proc + "/mountinfo")
-		if err != nil {
-			return "", fmt.Errorf("find cgroups: %w", err)
-		}
-		if point != "" {
-			return proc + "/root" + point, nil
-		}
-	}
-	return "", nil
-}
-
+// cgroupMount finds where the root of the cgroups v2 is mounted, "" if nowhere: beside v1
+// the place is anybody's choice. (A mount of our own would do, but would reset what the
+// others' options, as nsdelegate, say of all.)
 func cgroupMount(mountinfo string) (string, error) {
 	f, err := os.Open(mountinfo)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/culvert-cni/culvert/test/netns"
@@ -16,6 +17,19 @@ var loopbackV4 = netip.MustParseAddr("127.0.0.1")
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
+}
+
+// needCgroups skips a test where no cgroups v2 are mounted, as in a chroot: the hook for
+// connect() is theirs.
+func needCgroups(t *testing.T) {
+	t.Helper()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(mounts), " - cgroup2 ") {
+		t.Skip("no cgroups v2 are mounted")
+	}
 }
 
 // kubeletTable drops what kubelet drops: packets between the host's other addresses and
@@ -32,6 +46,7 @@ const kubeletTable = `table ip kubelet {
 // two addresses are told apart. Another namespace's 127.0.0.1 is its own.
 func TestPrivilegedH2Kubelet(t *testing.T) {
 	t.Parallel()
+	needCgroups(t)
 	c := wire(t, netns.Layout{})
 	node := c.Nodes[0]
 	up := node.Uplinks[0].V4
@@ -57,6 +72,7 @@ func TestPrivilegedH2Kubelet(t *testing.T) {
 // The hook goes with the last hostPort on loopback.
 func TestPrivilegedH2KubeletGone(t *testing.T) {
 	t.Parallel()
+	needCgroups(t)
 	c := wire(t, netns.Layout{})
 	node := c.Nodes[0]
 	node.MustRun(t, kubeletTable, "nft", "-f", "-")
