@@ -11,7 +11,7 @@
 : "${W:=${CULVERT_LAB:-/tmp/culvert-lab}}"
 : "${LAB_NET4:=10.123.0}" "${LAB_NET6:=fd00:123::}" # /24 and /64 of the node network
 : "${LAB_MTU:=1500}"
-IMAGE=localhost/culvert-lab/pod:1
+IMAGE=localhost/culvert-lab/pod:1 AGNHOST=localhost/culvert-lab/agnhost:1
 SW=culvertlab-sw
 LAB=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 export PATH="$PATH:/usr/local/go/bin:/usr/sbin:/sbin"

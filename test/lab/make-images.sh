@@ -31,12 +31,18 @@ pack() {
   mv "$W/images/$name.tar.new" "$W/images/$name.tar"
 }
 
+# asked NAME: the full names by which Kubernetes' tests, where they are built, ask for an image
+asked() {
+  [ ! -x "$W/bin/e2e.test" ] || "$W/bin/e2e.test" --list-images 2>/dev/null | grep "/$1:" | grep -v authenticated
+}
+
 pod() {
   rootfs pod
   CGO_ENABLED=0 go build -C "$LAB/../.." -buildvcs=false -trimpath -ldflags "-s -w -buildid=" -o "$R/bin/labpod" ./test/lab/labpod
   cp "$R/bin/labpod" "$W/bin/labpod.new"
   mv "$W/bin/labpod.new" "$W/bin/labpod"
-  pack pod '{"Entrypoint": ["/bin/labpod"], "Cmd": ["pause"]}' "$IMAGE" registry.k8s.io/pause:3.10.2
+  # shellcheck disable=SC2046 # names, one a word
+  pack pod '{"Entrypoint": ["/bin/labpod"], "Cmd": ["pause"]}' "$IMAGE" $(asked pause)
 }
 
 # programs NAME...: of this machine, with the libraries they are linked to
@@ -53,7 +59,7 @@ programs() {
 }
 
 kubernetes() {
-  local e2e=registry.k8s.io/e2e-test-images path='"Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
+  local path='"Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
   # The tests' shells call these. Debian's static busybox prefers its own applets over /bin, and those
   # crash when they resolve names: sh is dash, and what has a program of its own is that program.
   rootfs tools
@@ -63,7 +69,8 @@ kubernetes() {
   rm -f "$R"/bin/{bash,ip,nc,ping,sh,wget}
   programs bash curl dash dig getent ip iperf nc ping socat wget
   ln -s dash "$R/bin/sh"
-  pack tools "{\"Cmd\": [\"sh\"], $path}" "$e2e/glibc-dns-testing:2.1.1" "$e2e/busybox:1.37.0-2"
+  # shellcheck disable=SC2046
+  pack tools "{\"Cmd\": [\"sh\"], $path}" $(asked glibc-dns-testing) $(asked busybox)
 
   install -m755 "$W/bin/agnhost" "$R/agnhost"
   ln -s ../agnhost "$R/bin/agnhost"
@@ -73,11 +80,13 @@ kubernetes() {
   # for "agnhost porter"
   openssl req -x509 -newkey rsa:2048 -nodes -days 3650 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
     -keyout "$R/localhost.key" -out "$R/localhost.crt" 2>/dev/null
-  pack agnhost "{\"Entrypoint\": [\"/agnhost\"], \"Cmd\": [\"pause\"], $path}" "$e2e/agnhost:2.66.1"
+  # shellcheck disable=SC2046
+  pack agnhost "{\"Entrypoint\": [\"/agnhost\"], \"Cmd\": [\"pause\"], $path}" "$AGNHOST" $(asked agnhost)
 
   rootfs regression
   install -m755 "$W/bin/regression-issue-74839" "$R/main"
-  pack regression '{"Entrypoint": ["/main"]}' "$e2e/regression-issue-74839:1.5"
+  # shellcheck disable=SC2046
+  pack regression '{"Entrypoint": ["/main"]}' $(asked regression-issue-74839)
 }
 
 pod
