@@ -70,6 +70,7 @@ const (
 	DatapathFeatureFEATURE_CONNTRACK    DatapathFeature = 1
 	DatapathFeatureFEATURE_TCX          DatapathFeature = 2
 	DatapathFeatureFEATURE_SHARED_PORTS DatapathFeature = 4
+	DatapathFeatureFEATURE_FQ_CODEL     DatapathFeature = 8
 )
 
 type DatapathFlow struct {
@@ -203,6 +204,8 @@ type DatapathLimit struct {
 	RateBits  uint64
 	BurstBits uint64
 	ClockNs   uint64
+	Shaper    DatapathShaper
+	Pad       uint32
 }
 
 type DatapathLimitKey struct {
@@ -255,6 +258,13 @@ type DatapathPortRange struct {
 	First uint16
 	Last  uint16
 }
+
+type DatapathShaper uint32
+
+const (
+	DatapathShaperSHAPER_TBF          DatapathShaper = 1
+	DatapathShaperSHAPER_TBF_FQ_CODEL DatapathShaper = 2
+)
 
 type DatapathSide uint8
 

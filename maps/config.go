@@ -21,6 +21,7 @@ const (
 	// FeatureSharedPorts says that Ports holds numbers that the host's own sockets take
 	// too, since hardly any others are left.
 	FeatureSharedPorts = Features(bpf.DatapathFeatureFEATURE_SHARED_PORTS)
+	FeatureFqCodel     = Features(bpf.DatapathFeatureFEATURE_FQ_CODEL)
 )
 
 const (

@@ -25,7 +25,17 @@ type Limit struct {
 	Direction Direction
 	Rate      uint64 // bit/s
 	Burst     uint64 // bit, after the cap
+	Shaper    Shaper
 }
+
+// Shaper is enum shaper: the qdisc that holds the rate.
+type Shaper uint32
+
+// The kinds of shaper.
+const (
+	ShaperTBF        = Shaper(bpf.DatapathShaperSHAPER_TBF)
+	ShaperTBFFqCodel = Shaper(bpf.DatapathShaperSHAPER_TBF_FQ_CODEL)
+)
 
 // Limits is the table limits.
 type Limits struct {
@@ -35,7 +45,7 @@ type Limits struct {
 // Put writes the row, in the place of one that may be there; its clock starts anew.
 func (t *Limits) Put(l Limit) error {
 	key := bpf.DatapathLimitKey{Ifindex: uint32(l.Ifindex), Direction: bpf.DatapathDirection(l.Direction)}
-	value := bpf.DatapathLimit{RateBits: l.Rate, BurstBits: l.Burst}
+	value := bpf.DatapathLimit{RateBits: l.Rate, BurstBits: l.Burst, Shaper: bpf.DatapathShaper(l.Shaper)}
 	if err := t.rows.put(&key, &value, ebpf.UpdateAny); err != nil {
 		return fmt.Errorf("write %s limit of iface %d: %w", l.Direction, l.Ifindex, err)
 	}
@@ -70,5 +80,6 @@ func decodeLimit(key *bpf.DatapathLimitKey, value *bpf.DatapathLimit) Limit {
 		Direction: Direction(key.Direction),
 		Rate:      value.RateBits,
 		Burst:     value.BurstBits,
+		Shaper:    Shaper(value.Shaper),
 	}
 }

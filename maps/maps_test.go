@@ -174,7 +174,7 @@ func TestPrivilegedHostports(t *testing.T) {
 func TestPrivilegedLimits(t *testing.T) {
 	limits := open(t).Limits
 	for _, d := range []maps.Direction{maps.Ingress, maps.Egress} {
-		l := maps.Limit{Ifindex: 4, Direction: d, Rate: 1e7 * uint64(d), Burst: 5e6}
+		l := maps.Limit{Ifindex: 4, Direction: d, Rate: 1e7 * uint64(d), Burst: 5e6, Shaper: maps.ShaperTBFFqCodel}
 		if err := limits.Put(l); err != nil {
 			t.Fatal(err)
 		}

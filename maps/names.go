@@ -13,6 +13,10 @@ func (d Direction) String() string {
 	return name(d, map[Direction]string{Ingress: "ingress", Egress: "egress"})
 }
 
+func (s Shaper) String() string {
+	return name(s, map[Shaper]string{ShaperTBF: "tbf", ShaperTBFFqCodel: "tbf_fq_codel"})
+}
+
 func (s Side) String() string {
 	return name(s, map[Side]string{
 		Side(bpf.DatapathSideSIDE_FAST):  "fast",
@@ -43,7 +47,9 @@ func (s FlowState) Names() []string {
 }
 
 // Names gives the bits that are set, in the order of their values.
-func (f Features) Names() []string { return bits(f, []string{"conntrack", "tcx", "shared_ports"}) }
+func (f Features) Names() []string {
+	return bits(f, []string{"conntrack", "tcx", "shared_ports", "fq_codel"})
+}
 
 func (f PodFlags) String() string  { return strings.Join(f.Names(), ",") }
 func (f FlowFlags) String() string { return strings.Join(f.Names(), ",") }

@@ -20,6 +20,7 @@ func TestNamesCoverEnums(t *testing.T) {
 	}
 	for name, spell := range map[string]func(uint64) string{
 		"direction":   func(v uint64) string { return Direction(v).String() },
+		"shaper":      func(v uint64) string { return Shaper(v).String() },
 		"side":        func(v uint64) string { return Side(v).String() },
 		"hook":        func(v uint64) string { return Hook(v).String() },
 		"drop_reason": func(v uint64) string { return DropReason(v).String() },

@@ -106,10 +106,18 @@ struct limit_key {
 	enum direction direction;
 };
 
+/* What holds the rate: a qdisc on the device that sends, as the kernel had it at ADD. */
+enum shaper : __u32 {
+	SHAPER_TBF = 1,		 /* token bucket over one queue */
+	SHAPER_TBF_FQ_CODEL = 2, /* token bucket over a queue a flow */
+};
+
 struct limit {
-	__u64 rate_bits;  /* a second */
+	__u64 rate_bits;  /* a second; 0: lifted at run time */
 	__u64 burst_bits; /* after the cap */
 	__u64 clock_ns;	  /* egress: theoretical arrival time of the next packet */
+	enum shaper shaper;
+	__u32 pad;
 };
 
 enum flow_action : __u16 {
@@ -233,6 +241,7 @@ enum feature : __u32 {
 	FEATURE_CONNTRACK = 1 << 0, /* programs were verified with the conntrack kfuncs */
 	FEATURE_TCX = 1 << 1,
 	FEATURE_SHARED_PORTS = 1 << 2, /* few numbers are free of the host's: `ports` holds its too */
+	FEATURE_FQ_CODEL = 1 << 3,     /* shapers have a queue a flow */
 };
 
 struct port_range {
