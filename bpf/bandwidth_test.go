@@ -79,7 +79,11 @@ func TestPrivilegedEgressLimitClock(t *testing.T) {
 		for _, c := range []struct {
 			segments, size int
 			bytes          int
-		}{{0, 0, 1314}, {1, 0, 1314}, {3, 1300, 1314 + 2*headers}, {44, 1300, 1314 + 43*headers}} {
+		}{
+			{0, 0, 1314}, {1, 0, 1314}, {3, 1300, 1314 + 2*headers}, {44, 1300, 1314 + 43*headers},
+			{0, 1300, 1314}, {0, 100, 1314 + (1314-headers-1)/100*headers}, {1, 8, 1314 + (1314-headers-1)/8*headers}, // injected
+			{5, 0xffff, 1314 + 4*headers}, // GSO_BY_FRAGS
+		} {
 			for _, rate := range []uint64{megabit, 10 * megabit, 1000 * megabit} {
 				n.limit(rate, rate, time.Second/2)
 				before := n.clock()
@@ -88,7 +92,7 @@ func TestPrivilegedEgressLimitClock(t *testing.T) {
 				n.Run(n, in)
 				want := uint64(c.bytes) * 8 * uint64(time.Second) / rate
 				if got := n.clock() - before; got != want {
-					n.Errorf("%d segments at %d bit/s: the clock went on by %d ns, want %d", c.segments, rate, got, want)
+					n.Errorf("%d segments of %d at %d bit/s: the clock went on by %d ns, want %d", c.segments, c.size, rate, got, want)
 				}
 			}
 		}
@@ -110,24 +114,26 @@ func TestPrivilegedEgressLimitIdle(t *testing.T) {
 	n.notDropped()
 }
 
-// How far the clock may be ahead: 20 ms, or the burst's time at the rate.
+// How far ahead of now a packet may bring the clock: 36 ms, or 12 ms more than the burst's
+// time at the rate.
 func TestPrivilegedEgressLimitTolerance(t *testing.T) {
 	for name, c := range map[string]struct {
 		burst     uint64
 		tolerance time.Duration
 	}{
-		"no burst":    {0, 20 * time.Millisecond},
-		"small burst": {megabit / 1000, 20 * time.Millisecond},
-		"burst":       {megabit, time.Second},
-		"large burst": {60 * megabit, time.Minute},
+		"no burst":    {0, 36 * time.Millisecond},
+		"small burst": {megabit / 50, 36 * time.Millisecond},
+		"burst":       {megabit, time.Second + 12*time.Millisecond},
+		"large burst": {60 * megabit, time.Minute + 12*time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
-			p := between(v4.a, v4.client, udp)
-			n.limit(megabit, c.burst, c.tolerance-time.Millisecond)
+			p := sized(between(v4.a, v4.client, udp), 1236)
+			const cost = 10 * time.Millisecond
+			n.limit(megabit, c.burst, c.tolerance-cost-time.Millisecond)
 			n.passed(n.fromPod(n.a, p), p)
 			n.notDropped()
-			n.limit(megabit, c.burst, c.tolerance+time.Second)
+			n.limit(megabit, c.burst, c.tolerance-cost/2)
 			n.dropped(n.fromPod(n.a, p), n.a.Index, fromPodHook, bpf.DatapathDropReasonDROP_EGRESS_LIMIT)
 		})
 	}
@@ -159,5 +165,49 @@ func TestPrivilegedEgressLimitNone(t *testing.T) {
 		other := between(f.b, f.client, udp)
 		n.passed(n.fromPod(n.b, other), other)
 		n.notDropped()
+	})
+}
+
+// B5: whatever leaves by the link is held to its limit: what is no IP, what neighbours say,
+// and what another interface of the same container is the source of.
+func TestPrivilegedEgressLimitOfLink(t *testing.T) {
+	n := newNode(t)
+	other := n.b.row
+	other.Netns = n.a.row.Netns
+	n.putPod(v4.b, other)
+	broadcast := packet.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	strange := between(v4.a, v4.client, udp).Link(n.a.MAC, n.a.Peer).Frame()
+	strange[12], strange[13] = 0x88, 0xb5 // local experimental
+	for name, frame := range map[string][]byte{
+		"no IP":           strange,
+		"ARP":             arp(arpRequest, broadcast, n.a.Peer, v4.a, v4.b, packet.MAC{}),
+		"ARP, a reply":    arp(arpReply, n.a.MAC, n.a.Peer, v4.a, v4.b, n.a.MAC),
+		"solicitation":    nd(135, 0, 1, v6.a, ip("ff02::1:ff00:1"), v6.b, n.a.Peer).Link(n.a.MAC, n.a.Peer).Frame(),
+		"link-local":      nd(135, 0, 1, ip("fe80::1234"), ip("ff02::1:ff00:1"), v6.b, n.a.Peer).Link(n.a.MAC, n.a.Peer).Frame(),
+		"other interface": between(v4.b, v4.client, udp).Link(n.a.MAC, n.a.Peer).Frame(),
+	} {
+		n.limit(megabit, 0, time.Hour)
+		n.dropped(n.run("from_pod", n.a.Device, frame), n.a.Index, fromPodHook, bpf.DatapathDropReasonDROP_EGRESS_LIMIT)
+		n.Object.ClearDrops(n)
+
+		n.limit(megabit, megabit, time.Second/2)
+		before := n.clock()
+		n.run("from_pod", n.a.Device, frame)
+		if got, want := n.clock()-before, uint64(len(frame))*8000; got != want {
+			t.Errorf("%s: the clock went on by %d ns, want %d", name, got, want)
+		}
+		n.notDropped()
+	}
+}
+
+// What is dropped for another reason uses nothing up.
+func TestPrivilegedEgressLimitAfterSource(t *testing.T) {
+	eachFamily(t, func(n *node, f family) {
+		n.limit(megabit, megabit, time.Second/2)
+		before := n.clock()
+		n.dropped(n.fromPod(n.a, between(f.client, f.b, udp)), n.a.Index, fromPodHook, bpf.DatapathDropReasonDROP_SOURCE)
+		if n.clock() != before {
+			n.Errorf("the clock went on by %d", n.clock()-before)
+		}
 	})
 }

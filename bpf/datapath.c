@@ -15,28 +15,25 @@ SEC("tc")
 int from_pod(struct __sk_buff *skb)
 {
 	int verdict = TO_STACK;
-	struct pod *pod;
+	struct pod *pod = NULL;
 	struct pkt p;
 
 	skb->tc_index = 0;
 	if (is_tagged(skb)) /* the stack takes a priority tag off and goes on */
 		return finish(skb, HOOK_FROM_POD, -DROP_SOURCE);
-	if (skb->protocol == bpf_htons(ETH_P_ARP))
-		return finish(skb, HOOK_FROM_POD, answer_arp(skb));
-	if (parse(skb, &p) != CONTINUE)
-		return TC_ACT_UNSPEC;
-	if (is_solicitation(&p)) {
-		verdict = answer_solicitation(skb, &p);
+	if (parse(skb, &p) == CONTINUE) {
+		pod = pod_of_sender(skb, &p, &verdict);
+		if (!pod && verdict != TO_STACK)
+			return finish(skb, HOOK_FROM_POD, verdict);
+	}
+	if (!pod || pod->ifindex != skb->ifindex || (pod->flags & POD_LIMIT_EGRESS)) {
+		verdict = egress_limit(skb, &p);
 		if (verdict != CONTINUE)
 			return finish(skb, HOOK_FROM_POD, verdict);
 	}
-
-	pod = pod_of_sender(skb, &p, &verdict);
-	if (!pod)
-		return finish(skb, HOOK_FROM_POD, verdict);
-	if (pod->flags & POD_LIMIT_EGRESS) {
-		verdict = egress_limit(skb, &p, pod->ifindex);
-		if (verdict != CONTINUE)
+	if (unlikely(!pod || p.rowless)) {
+		verdict = answer_neighbour(skb, &p);
+		if (verdict != CONTINUE || !pod)
 			return finish(skb, HOOK_FROM_POD, verdict);
 	}
 	/* The frame is for us, whatever MAC address the veth has been given since. */

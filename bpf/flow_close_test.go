@@ -159,7 +159,7 @@ func TestTimeouts(t *testing.T) {
 		bpf.DatapathVarUdpUnansweredTimeoutNs: 30 * time.Second,
 		bpf.DatapathVarUdpTimeoutNs:           3 * time.Minute,
 		bpf.DatapathVarOtherTimeoutNs:         10 * time.Minute,
-		bpf.DatapathVarEgressToleranceNs:      20 * time.Millisecond,
+		bpf.DatapathVarEgressToleranceNs:      36 * time.Millisecond,
 	} {
 		var got uint64
 		if err := spec.Variables[name].Get(&got); err != nil {

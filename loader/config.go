@@ -26,7 +26,7 @@ func variables(conntrack bool, clock bpf.Clock) map[string]any {
 		"other_timeout_ns":             ns(600 * time.Second),
 		"tick_ns":                      clock.Tick,
 		"clock_base_ns":                clock.Base,
-		"egress_tolerance_ns":          ns(20 * time.Millisecond),
+		"egress_tolerance_ns":          ns(36 * time.Millisecond),
 	}
 }
 

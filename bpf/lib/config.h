@@ -33,7 +33,7 @@ volatile const __u64 tick_ns = 4000000;
 volatile const __u64 clock_base_ns = 0;
 
 /* What a pod whose shaper is gone may send ahead of its rate, at least. */
-volatile const __u64 egress_tolerance_ns = 20000000;
+volatile const __u64 egress_tolerance_ns = 36000000;
 
 /* Does the kernel have the conntrack kfuncs? Their weak symbols cannot be tested for
  * instead: cilium/ebpf patches the load of an absent one's address as if it were a call.

@@ -138,3 +138,11 @@ __noinline int answer_solicitation(struct __sk_buff *skb, struct pkt *p)
 	nd->check = nd_checksum(nd);
 	return answer_link(skb, &nd->eth, pod);
 }
+
+/* Has it been answered? CONTINUE: it was no question, or one for the stack. */
+static __always_inline int answer_neighbour(struct __sk_buff *skb, struct pkt *p)
+{
+	if (skb->protocol == bpf_htons(ETH_P_ARP))
+		return answer_arp(skb);
+	return is_solicitation(p) ? answer_solicitation(skb, p) : CONTINUE;
+}
