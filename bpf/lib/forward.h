@@ -105,11 +105,7 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 	if (f->flags & FLOW_TRANSLATE ? translate(skb, p, f, hop) : hop && take_hop(skb, p))
 		return TO_STACK;
 
-	if (to)
-		return pod_deliver(skb, to, hook != HOOK_FROM_HOST);
-	if (action == FLOW_TO_WIRE)
-		return route_out(skb, p);
-	return action == FLOW_TO_HOST ? deliver_to_host(skb) : TO_STACK;
+	return send(skb, p, action, to, hook);
 }
 
 /* `generation` is the sending pod's, 0 if none sends. */

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "csum.h"
+#include "extension.h"
 #include "flow.h"
 #include "nat.h"
 #include "pod.h"
@@ -245,9 +246,5 @@ static __noinline int carry_error(struct __sk_buff *skb, struct pkt *p, enum hoo
 	out.dport = p->tuple.dport;
 	if (translate(skb, p, &out, hop))
 		return TO_STACK;
-	if (action == FLOW_TO_POD && to)
-		return pod_deliver(skb, to, hook != HOOK_FROM_HOST);
-	if (action == FLOW_TO_WIRE)
-		return route_out(skb, p);
-	return action == FLOW_TO_HOST ? deliver_to_host(skb) : TO_STACK;
+	return send(skb, p, action, to, hook);
 }

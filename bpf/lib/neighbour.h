@@ -46,13 +46,6 @@ static __always_inline int answer_link(struct __sk_buff *skb, struct ethhdr *eth
 	return bpf_redirect(skb->ifindex, 0);
 }
 
-static __always_inline bool is_on_link(struct __sk_buff *skb, const struct addr *a)
-{
-	struct pod *pod = pod_find(a);
-
-	return pod && pod->ifindex == skb->ifindex;
-}
-
 /* Does the message say that the sender is who is on this link (or, a probe, nobody yet)? */
 static __always_inline bool arp_is_honest(struct __sk_buff *skb, const struct arp_frame *arp,
 					  const struct pod *pod)

@@ -2,7 +2,7 @@
 /* Pods: who has an address, and how one is reached. */
 #pragma once
 
-#include "parse.h"
+#include "pkt.h"
 
 static __always_inline struct pod *pod_find(const struct addr *a)
 {
@@ -23,6 +23,14 @@ static __always_inline struct pod *pod_on_link(struct __sk_buff *skb)
 	struct iface *iface = bpf_map_lookup_elem(&ifaces, &key);
 
 	return iface ? pod_find(&iface->addrs[0]) : NULL;
+}
+
+/* Does the pod on this link have the address? */
+static __always_inline bool is_on_link(struct __sk_buff *skb, const struct addr *a)
+{
+	struct pod *pod = pod_find(a);
+
+	return pod && pod->ifindex == skb->ifindex;
 }
 
 static __always_inline bool pod_too_small(struct __sk_buff *skb, struct pkt *p, const struct pod *pod)

@@ -2,7 +2,7 @@
 /* The host's routing table: is an address local, and which way is out. */
 #pragma once
 
-#include "parse.h"
+#include "pod.h"
 
 #define AF_INET 2
 #define AF_INET6 10
@@ -115,4 +115,15 @@ static __noinline int route_out(struct __sk_buff *skb, const struct pkt *p)
 	__builtin_memcpy(nh.ipv6_nh, &hop->via, sizeof(nh.ipv6_nh));
 	skb->tc_index = REDIRECT_STAMP;
 	return bpf_redirect_neigh(hop->ifindex, &nh, sizeof(nh), 0);
+}
+
+/* Off by the way that the row says; `to` is the pod that FLOW_TO_POD leads to. */
+static __always_inline int send(struct __sk_buff *skb, const struct pkt *p, int action, const struct pod *to,
+				enum hook hook)
+{
+	if (action == FLOW_TO_POD && to)
+		return pod_deliver(skb, to, hook != HOOK_FROM_HOST);
+	if (action == FLOW_TO_WIRE)
+		return route_out(skb, p);
+	return action == FLOW_TO_HOST ? deliver_to_host(skb) : TO_STACK;
 }

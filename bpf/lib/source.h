@@ -56,7 +56,6 @@ __noinline int leads_astray(struct __sk_buff *skb, struct pkt *p)
 {
 	struct addr target, gateway;
 	void *at;
-	struct pod *pod;
 
 	if (!p || !is_icmp(p))
 		return 0;
@@ -70,11 +69,10 @@ __noinline int leads_astray(struct __sk_buff *skb, struct pkt *p)
 	if (!at)
 		return 1;
 	__builtin_memcpy(&target, at, sizeof(target));
-	pod = pod_find(&target);
 	addr_gateway6(&gateway);
 	if (addr_is_link_local6(&target))
 		return addr_equal(&target, &gateway);
-	return !pod || pod->ifindex != skb->ifindex;
+	return !is_on_link(skb, &target);
 }
 
 /* A UDP socket that is bound to no address, and SCTP always, answers the hidden caller
