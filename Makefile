@@ -33,7 +33,7 @@ CNITOOL := github.com/containernetworking/cni/cnitool
 GOLANGCI := $(GO) tool -modfile=test/tools/golangci.mod golangci-lint
 C_FILES = bpf/datapath.c $(wildcard bpf/lib/*.h)
 
-.PHONY: help deps build ref generate test test-kernels test-containerd test-kubernetes bench fuzz demo lint install clean
+.PHONY: help deps build ref generate test test-kernels test-containerd test-kubernetes bench limits fuzz demo lint install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -70,6 +70,10 @@ test-kubernetes: build ref ## Kubernetes' end-to-end tests on a cluster, kube-pr
 bench: deps build ref ## what packets and verbs cost beside the reference plugins, in ratios (root; a quiet machine)
 	test/bpffs.sh $(GO) run ./test/bench/path $(BENCH_FLAGS)
 	test/bpffs.sh $(GO) run ./test/bench/add
+
+limits: deps build ref ## what limits hold, on this kernel and in qemu; writes docs/limits.md (root; a quiet machine, an hour)
+	@test/install-deps.sh vm
+	test/lab/limits.sh
 
 fuzz: ## random packets, the datapath against its model: ten million, then a minute of Go's fuzzer (root)
 	CULVERT_FUZZ_SEED=$${CULVERT_FUZZ_SEED:-$$RANDOM$$RANDOM} CULVERT_FUZZ_PACKETS=$${CULVERT_FUZZ_PACKETS:-10000000} \
