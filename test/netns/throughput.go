@@ -5,27 +5,29 @@ package netns
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
-	"sync/atomic"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
-// Stream is one measurement: From sends to To as fast as it may by TCP (cubic),
-// or at Offer by UDP, and To counts what arrives.
+// Stream is a load between two namespaces, and a measurement of it: From sends to
+// To as fast as it may by TCP (cubic), or at Offer by UDP, and To counts what
+// arrives. Reverse has To send and From count, as replies.
 type Stream struct {
 	Proto    string
 	From, To *NS
-	Dst      netip.Addr    // of To, as From calls it
-	Offer    uint64        // UDP: bit/s at the wire
-	Warmup   time.Duration // not counted: burst and slow start
-	Window   time.Duration // counted
+	Dst      netip.Addr     // of To, as From calls it
+	Port     uint16         // that To listens on; 0: any
+	Via      netip.AddrPort // what From calls instead of Dst and Port: a hostPort
+	Reverse  bool           // data flow back, on the connection (UDP: after a hello) that From opened
+	Flows    int            // parallel connections; 0: 1
+	Offer    uint64         // UDP: bit/s at the wire, of all flows together
+	Size     int            // UDP: payload bytes; 0: 1400
+	Warmup   time.Duration  // not counted: burst and slow start
+	Window   time.Duration  // counted
 }
 
-// Sizes on an Ethernet wire of MTU 1500: a TCP segment with timestamps, and a
-// datagram of udpPayload bytes with its headers.
+// Sizes on an Ethernet wire of MTU 1500: a TCP segment with timestamps, and the
+// headers of a datagram.
 const (
 	udpPayload  = 1400
 	tcpPayload4 = 1448
@@ -37,122 +39,106 @@ const (
 
 // Rate measures and returns the bit/s at the wire.
 func (s Stream) Rate() (float64, error) {
-	var got atomic.Uint64
-	addr, stop, err := s.sink(&got)
+	r, err := s.Start()
 	if err != nil {
-		return 0, fmt.Errorf("open sink in %s: %w", s.To.Name, err)
-	}
-	defer stop()
-	quit := make(chan struct{})
-	sent := make(chan error, 1)
-	conn, err := s.dial(addr)
-	if err != nil {
-		return 0, fmt.Errorf("%s %s -> %s: %w", s.Proto, s.From.Name, addr, err)
-	}
-	go func() { sent <- s.send(conn, quit) }()
-	defer func() {
-		close(quit)
-		_ = conn.SetDeadline(time.Now())
-		<-sent
-		_ = conn.Close()
-	}()
-	if err := Poll(func() error {
-		if got.Load() == 0 {
-			return fmt.Errorf("%s %s -> %s: nothing arrived", s.Proto, s.From.Name, addr)
-		}
-		return nil
-	}); err != nil {
 		return 0, err
 	}
-	time.Sleep(s.Warmup)
-	before, start := got.Load(), time.Now()
-	time.Sleep(s.Window)
-	after, took := got.Load(), time.Since(start)
-	return float64(after-before) * 8 * s.overhead() / took.Seconds(), nil
+	defer r.Stop()
+	rest(s.Warmup)
+	before, start := r.Total(), time.Now()
+	rest(s.Window)
+	after, took := r.Total(), time.Since(start)
+	return float64(after-before) * 8 / took.Seconds(), r.Err()
 }
+
+// Series returns the bit/s at the wire in every bucket, counted from the moment
+// when the first byte was sent.
+func (s Stream) Series(bucket, total time.Duration) ([]float64, error) {
+	r, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	defer r.Stop()
+	r.begin()
+	rates := make([]float64, 0, total/bucket)
+	start, last, before := time.Now(), time.Duration(0), uint64(0)
+	for next := bucket; next <= total; next += bucket {
+		rest(next - time.Since(start))
+		now, got := time.Since(start), r.Total()
+		rates = append(rates, float64(got-before)*8/(now-last).Seconds())
+		last, before = now, got
+	}
+	if before == 0 {
+		return nil, errors.Join(fmt.Errorf("%s: nothing arrived", s), r.Err())
+	}
+	return rates, r.Err()
+}
+
+// Start sends until Stop is called. It returns when the first byte arrived.
+func (s Stream) Start() (*Running, error) {
+	r, err := s.open()
+	if err != nil {
+		return nil, err
+	}
+	r.begin()
+	err = Poll(func() error {
+		if r.Total() == 0 {
+			return fmt.Errorf("%s: nothing arrived", s)
+		}
+		return nil
+	})
+	if err != nil {
+		r.Stop()
+		return nil, errors.Join(err, r.Err())
+	}
+	return r, nil
+}
+
+// Goodput is the share of the wire's bits that are payload.
+func (s Stream) Goodput() float64 { return 1 / s.overhead() }
 
 // overhead is wire bytes by payload byte.
 func (s Stream) overhead() float64 {
+	v4 := s.called().Addr().Unmap().Is4()
 	switch {
-	case s.Proto == "tcp" && s.Dst.Is4():
+	case s.Proto == "tcp" && v4:
 		return float64(frame) / tcpPayload4
 	case s.Proto == "tcp":
 		return float64(frame) / tcpPayload6
-	case s.Dst.Is4():
-		return float64(udpPayload+udpHeaders4) / udpPayload
+	case v4:
+		return float64(s.size()+udpHeaders4) / float64(s.size())
 	}
-	return float64(udpPayload+udpHeaders6) / udpPayload
+	return float64(s.size()+udpHeaders6) / float64(s.size())
 }
 
-// sink counts payload bytes on a port of its own.
-func (s Stream) sink(got *atomic.Uint64) (netip.AddrPort, func(), error) {
-	if s.Proto == "udp" {
-		var c *net.UDPConn
-		err := s.To.Do(func() (err error) { c, err = net.ListenUDP("udp", nil); return err })
-		if err != nil {
-			return netip.AddrPort{}, nil, err
-		}
-		go drain(c, got)
-		return netip.AddrPortFrom(s.Dst, c.LocalAddr().(*net.UDPAddr).AddrPort().Port()), func() { _ = c.Close() }, nil
+// called is where From sends to; its port is 0 as long as To has not chosen one.
+func (s Stream) called() netip.AddrPort {
+	if s.Via.IsValid() {
+		return s.Via
 	}
-	var l net.Listener
-	if err := s.To.Do(func() (err error) { l, err = net.Listen("tcp", ":0"); return err }); err != nil {
-		return netip.AddrPort{}, nil, err
-	}
-	go func() {
-		if c, err := l.Accept(); err == nil {
-			defer c.Close()
-			drain(c, got)
-		}
-	}()
-	return netip.AddrPortFrom(s.Dst, l.Addr().(*net.TCPAddr).AddrPort().Port()), func() { _ = l.Close() }, nil
+	return netip.AddrPortFrom(s.Dst, s.Port)
 }
 
-func drain(c net.Conn, got *atomic.Uint64) {
-	buf := make([]byte, 256<<10)
-	for {
-		n, err := c.Read(buf)
-		if err != nil {
-			return
-		}
-		got.Add(uint64(n))
+func (s Stream) size() int {
+	if s.Size == 0 {
+		return udpPayload
 	}
+	return s.Size
 }
 
-func (s Stream) dial(to netip.AddrPort) (net.Conn, error) {
-	d := net.Dialer{Timeout: Patience}
-	if s.Proto == "tcp" {
-		d.Control = cubic
+func (s Stream) flows() int { return max(s.Flows, 1) }
+
+func (s Stream) String() string {
+	arrow := "->"
+	if s.Reverse {
+		arrow = "<-"
 	}
-	var c net.Conn
-	err := s.From.Do(func() (err error) { c, err = d.Dial(s.Proto, to.String()); return err })
-	return c, err
+	return fmt.Sprintf("%s %s %s %s (%s)", s.Proto, s.From.Name, arrow, s.To.Name, s.called())
 }
 
-// send goes on until quit is closed. UDP keeps to Offer in steps of 2 ms; what
-// a shaper in the sender's own device refuses (ENOBUFS) is not an error.
-func (s Stream) send(c net.Conn, quit <-chan struct{}) error {
-	buf := make([]byte, 64<<10)
-	if s.Proto == "udp" {
-		buf = buf[:udpPayload]
-	}
-	start, sent := time.Now(), 0.0
-	for {
-		select {
-		case <-quit:
-			return nil
-		default:
-		}
-		if s.Proto == "udp" {
-			due := time.Since(start).Seconds() * float64(s.Offer) / 8 / s.overhead()
-			if sent > due {
-				time.Sleep(2 * time.Millisecond)
-				continue
-			}
-			sent += udpPayload
-		}
-		if _, err := c.Write(buf); err != nil && !errors.Is(err, unix.ENOBUFS) {
-			return err
-		}
+// rest is time.Sleep for a measurement, which is no wait for a condition.
+func rest(d time.Duration) {
+	if d > 0 {
+		<-time.After(d)
 	}
 }
