@@ -58,6 +58,14 @@ func SharedPorts() Fault {
 	}
 }
 
+// NoShaper says that bandwidth limits cannot be held.
+func NoShaper() Fault {
+	return Fault{
+		ErrKernel, fmt.Sprintf("kernel %s has no qdisc tbf, so bandwidth limits cannot be held: a pod that asks for one is refused", kernelRelease()),
+		"load the module sch_tbf (CONFIG_NET_SCH_TBF)",
+	}
+}
+
 // checkBPFFS gives a fault if pins cannot be made at pinPath.
 func checkBPFFS(pinPath string) error {
 	if len(pinPath) == 0 || pinPath[0] != '/' {

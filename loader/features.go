@@ -27,14 +27,35 @@ const (
 	conntrackModule = "nf_conntrack"
 )
 
-// features are what the programs just loaded can rely on.
-func features(coll *ebpf.Collection, conntrack bool) maps.Features {
-	var f maps.Features
+// shaperQdiscs are the qdiscs that hold limits; of the second one the programs need nothing,
+// but a limit is held with less delay.
+var shaperQdiscs = map[string]maps.Features{"tbf": maps.FeatureTBF, "fq_codel": maps.FeatureFqCodel}
+
+// features are what the programs just loaded can rely on, and the shapers of limits.
+func features(opts Options, coll *ebpf.Collection, conntrack bool) maps.Features {
+	f := shapers(opts)
 	if conntrack {
 		f |= maps.FeatureConntrack
 	}
 	if hasTCX(coll.Programs[bpf.DatapathProgFromUplink]) {
 		f |= maps.FeatureTCX
+	}
+	return f
+}
+
+// shapers asks for the qdiscs once a load: what the kernel has does not change until the
+// next boot, which takes the pins along.
+func shapers(opts Options) maps.Features {
+	var f maps.Features
+	for kind, feature := range shaperQdiscs {
+		has, err := opts.Netlink.HasQdisc(kind)
+		if err != nil {
+			opts.Log.Warn("qdisc not looked for", "qdisc", kind, "error", err)
+			has = kind == "tbf" // no reason to warn: ADD finds out
+		}
+		if has {
+			f |= feature
+		}
 	}
 	return f
 }
@@ -86,8 +107,9 @@ func loadConntrack(kernel *btf.Cache, log *slog.Logger) bool {
 
 // checkKernel refuses kernels below the floor, where the verifier's complaint would
 // explain nothing.
-func checkKernel() error {
-	release := kernelRelease()
+func checkKernel() error { return checkRelease(kernelRelease()) }
+
+func checkRelease(release string) error {
 	var major, minor int
 	if _, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil {
 		return nil

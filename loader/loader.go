@@ -171,7 +171,7 @@ func load(opts Options) error {
 		return err
 	}
 	defer set.Close()
-	config, err := unfinished(set, features(coll, conntrack))
+	config, err := unfinished(set, features(opts, coll, conntrack))
 	if err != nil {
 		return err
 	}

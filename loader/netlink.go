@@ -21,16 +21,20 @@ type Netlink interface {
 	DetachClsact(ifindex int, egress bool) error
 	// HasClsact says whether our filter is there.
 	HasClsact(ifindex int, egress bool) (bool, error)
+	// HasQdisc says whether the kernel has qdiscs of a kind, after having it load the
+	// module. It touches no device of the node.
+	HasQdisc(kind string) (bool, error)
 }
 
 // noNetlink is who only looks: culvertctl.
 type noNetlink struct{}
 
-var errNoNetlink = errors.New("this program cannot manage clsact filters")
+var errNoNetlink = errors.New("this program cannot manage clsact filters and qdiscs")
 
 func (noNetlink) AttachClsact(int, bool, int, string) error { return errNoNetlink }
 func (noNetlink) DetachClsact(int, bool) error              { return errNoNetlink }
 func (noNetlink) HasClsact(int, bool) (bool, error)         { return false, errNoNetlink }
+func (noNetlink) HasQdisc(string) (bool, error)             { return false, errNoNetlink }
 
 // FakeNetlink is the Netlink of tests: filters in memory.
 type FakeNetlink struct {
@@ -41,6 +45,8 @@ type FakeNetlink struct {
 	Attached int
 	// Gone are devices that exist no more.
 	Gone map[int]bool
+	// Lacks are the kinds of qdisc that the kernel has not.
+	Lacks map[string]bool
 }
 
 // FakeHook is a place for a filter.
@@ -81,4 +87,10 @@ func (f *FakeNetlink) HasClsact(ifindex int, egress bool) (bool, error) {
 	}
 	_, ok := f.Filters[FakeHook{ifindex, egress}]
 	return ok, nil
+}
+
+func (f *FakeNetlink) HasQdisc(kind string) (bool, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.Lacks[kind], nil
 }

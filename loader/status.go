@@ -55,6 +55,9 @@ func Inspect(opts Options) Status {
 	if config.Features&maps.FeatureSharedPorts != 0 {
 		s.Warnings = append(s.Warnings, SharedPorts())
 	}
+	if s.Current && config.Features&maps.FeatureTBF == 0 && !exists("/sys/module/sch_tbf") { // another build need not have looked
+		s.Warnings = append(s.Warnings, NoShaper())
+	}
 	if opts.Attach == AttachTCX && config.Features&maps.FeatureTCX == 0 {
 		note(noTCX())
 	}

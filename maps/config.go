@@ -21,7 +21,10 @@ const (
 	// FeatureSharedPorts says that Ports holds numbers that the host's own sockets take
 	// too, since hardly any others are left.
 	FeatureSharedPorts = Features(bpf.DatapathFeatureFEATURE_SHARED_PORTS)
-	FeatureFqCodel     = Features(bpf.DatapathFeatureFEATURE_FQ_CODEL)
+	// FeatureFqCodel says that limits are held with a queue a flow.
+	FeatureFqCodel = Features(bpf.DatapathFeatureFEATURE_FQ_CODEL)
+	// FeatureTBF says that limits can be held at all.
+	FeatureTBF = FeatureFqCodel << 1
 )
 
 const (

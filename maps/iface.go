@@ -44,10 +44,16 @@ type Ifaces struct {
 
 // Put writes the row of i.Ifindex, in the place of one that may be there. Text that
 // does not fit is an error that names the field.
-func (t *Ifaces) Put(i Iface) error {
+func (t *Ifaces) Put(i Iface) error { return t.put(i, ebpf.UpdateAny) }
+
+// Change writes the row of i.Ifindex if there is one, else it is ErrNotFound. Whose row
+// it is must be known.
+func (t *Ifaces) Change(i Iface) error { return t.put(i, ebpf.UpdateExist) }
+
+func (t *Ifaces) put(i Iface, flags ebpf.MapUpdateFlags) error {
 	key, value, err := encodeIface(i)
 	if err == nil {
-		err = t.rows.put(&key, &value, ebpf.UpdateAny)
+		err = t.rows.put(&key, &value, flags)
 	}
 	if err != nil {
 		return fmt.Errorf("write iface %d: %w", i.Ifindex, err)

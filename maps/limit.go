@@ -23,7 +23,7 @@ const (
 type Limit struct {
 	Ifindex   int // host side of the veth
 	Direction Direction
-	Rate      uint64 // bit/s
+	Rate      uint64 // bit/s; 0: the limit that there was has been lifted
 	Burst     uint64 // bit, after the cap
 	Shaper    Shaper
 }

@@ -48,7 +48,7 @@ func (s FlowState) Names() []string {
 
 // Names gives the bits that are set, in the order of their values.
 func (f Features) Names() []string {
-	return bits(f, []string{"conntrack", "tcx", "shared_ports", "fq_codel"})
+	return bits(f, []string{"conntrack", "tcx", "shared_ports", "fq_codel", "tbf"})
 }
 
 func (f PodFlags) String() string  { return strings.Join(f.Names(), ",") }

@@ -48,10 +48,16 @@ type Pods struct {
 }
 
 // Put writes the row of p.Addr, in the place of one that may be there.
-func (t *Pods) Put(p Pod) error {
+func (t *Pods) Put(p Pod) error { return t.put(p, ebpf.UpdateAny) }
+
+// Change writes the row of p.Addr if there is one, else it is ErrNotFound: a pod that
+// went meanwhile does not come back. Whose row it is must be known.
+func (t *Pods) Change(p Pod) error { return t.put(p, ebpf.UpdateExist) }
+
+func (t *Pods) put(p Pod, flags ebpf.MapUpdateFlags) error {
 	key, value, err := encodePod(p)
 	if err == nil {
-		err = t.rows.put(&key, &value, ebpf.UpdateAny)
+		err = t.rows.put(&key, &value, flags)
 	}
 	if err != nil {
 		return fmt.Errorf("write pod %s: %w", p.Addr, err)

@@ -41,6 +41,8 @@ func (t table[K, V]) put(key *K, value *V, flags ebpf.MapUpdateFlags) error {
 	switch {
 	case errors.Is(err, ebpf.ErrKeyExist):
 		return ErrExists
+	case errors.Is(err, ebpf.ErrKeyNotExist):
+		return ErrNotFound
 	case errors.Is(err, unix.E2BIG):
 		return fmt.Errorf("the table is full (%d rows): %w", t.m.MaxEntries(), err)
 	}

@@ -52,6 +52,8 @@ func coded(err error) *types.Error {
 		return types.NewError(types.ErrInvalidNetworkConfig, "invalid configuration", "ipam.type: "+err.Error())
 	case errors.Is(err, loader.ErrNotBPFFS):
 		return types.NewError(types.ErrInvalidNetworkConfig, "invalid configuration", err.Error())
+	case errors.Is(err, netdev.ErrNoQdisc):
+		return types.NewError(codeNode, "node is not ready", loader.NoShaper().Error()+": "+err.Error())
 	case errors.As(err, &fault):
 		return types.NewError(codeNode, "node is not ready", err.Error())
 	}

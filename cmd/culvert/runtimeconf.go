@@ -110,9 +110,6 @@ func parseHostIP(o object, p *podnet.Hostport) error {
 	return nil
 }
 
-// least is the slowest limit that a shaper with a queue of whole packets can hold.
-const leastRate = 1000 // bit/s
-
 // parseBandwidth reads the key bandwidth, and the capability of that name for what the
 // key does not say.
 func (c *conf) parseBandwidth(top object) error {
@@ -138,8 +135,11 @@ func (c *conf) parseBandwidth(top object) error {
 		if err := firstError(from.get(d.key+"Rate", &d.to.Rate), from.get(d.key+"Burst", &d.to.Burst)); err != nil {
 			return err
 		}
-		if d.to.Rate != 0 && d.to.Rate < leastRate {
+		if d.to.Rate != 0 && d.to.Rate < podnet.LeastRate {
 			return from.bad(d.key+"Rate", "not 0 (no limit) and below 1000 bit/s")
+		}
+		if d.to.Rate > podnet.MostRate {
+			return from.bad(d.key+"Rate", "more than 1 Pbit/s")
 		}
 	}
 	return nil

@@ -4,8 +4,10 @@ package main
 
 import (
 	"cmp"
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,16 +15,22 @@ import (
 )
 
 type limitRow struct {
-	Container string `json:"container"`
-	Ifindex   int    `json:"ifindex"`
-	Direction string `json:"direction"` // ingress or egress, seen from the pod
-	Rate      uint64 `json:"rate"`      // bit/s
-	Burst     uint64 `json:"burst"`     // bit, after the cap
+	Container string   `json:"container"`
+	IfName    string   `json:"ifname"`
+	Addresses []string `json:"addresses"`
+	Ifindex   int      `json:"ifindex"`
+	Direction string   `json:"direction"` // ingress or egress, seen from the pod
+	Rate      uint64   `json:"rate"`      // bit/s; 0: lifted at run time
+	Burst     uint64   `json:"burst"`     // bit, after the cap
+	Shaper    string   `json:"shaper"`    // tbf or tbf_fq_codel; "" if lifted
 }
 
+var limitsHeader = []string{"CONTAINER", "IFNAME", "ADDRESSES", "IFINDEX", "DIRECTION", "BIT/S", "BURST-BITS", "SHAPER"}
+
 func newLimits(a *app) *cobra.Command {
-	header := []string{"CONTAINER", "IFINDEX", "DIRECTION", "BIT/S", "BURST-BITS"}
-	return newView(a, "limits", "List the bandwidth limits", header, readLimits)
+	c := newView(a, "limits", "List the bandwidth limits", limitsHeader, readLimits)
+	c.AddCommand(newLimitsSet(a))
+	return c
 }
 
 func readLimits(set *maps.Set) ([]limitRow, error) {
@@ -39,17 +47,39 @@ func readLimits(set *maps.Set) ([]limitRow, error) {
 	})
 	var rows []limitRow
 	for _, l := range limits {
-		rows = append(rows, limitRow{
-			Container: owners[l.Ifindex].Container,
+		i := owners[l.Ifindex]
+		row := limitRow{
+			Container: i.Container,
+			IfName:    i.IfName,
+			Addresses: texts(i.Addrs),
 			Ifindex:   l.Ifindex,
 			Direction: l.Direction.String(),
 			Rate:      l.Rate,
 			Burst:     l.Burst,
-		})
+		}
+		if l.Rate > 0 {
+			row.Shaper = l.Shaper.String()
+		}
+		rows = append(rows, row)
 	}
 	return rows, nil
 }
 
+func texts(addrs []netip.Addr) []string {
+	list := []string{}
+	for _, a := range addrs {
+		list = append(list, a.String())
+	}
+	return list
+}
+
 func (r limitRow) cells() []string {
-	return []string{short(r.Container), strconv.Itoa(r.Ifindex), r.Direction, bits(r.Rate), bits(r.Burst)}
+	rate, burst := "none", ""
+	if r.Rate > 0 {
+		rate, burst = bits(r.Rate), bits(r.Burst)
+	}
+	return []string{
+		short(r.Container), r.IfName, strings.Join(r.Addresses, ","), strconv.Itoa(r.Ifindex),
+		r.Direction, rate, burst, r.Shaper,
+	}
 }

@@ -23,6 +23,7 @@ type statusView struct {
 	Loaded   bool            `json:"loaded"`
 	Build    string          `json:"build"` // of the object that is loaded
 	Features map[string]bool `json:"features"`
+	Shaper   string          `json:"shaper"` // of limits: tbf, tbf_fq_codel or "", as decided at load
 	Uplinks  []uplink        `json:"uplinks"`
 	Counts   map[string]int  `json:"counts"` // rows
 
@@ -87,7 +88,10 @@ func readStatus(a *app) (statusView, error) {
 			"conntrack":    node.Features&maps.FeatureConntrack != 0,
 			"tcx":          node.Features&maps.FeatureTCX != 0,
 			"shared_ports": node.Features&maps.FeatureSharedPorts != 0,
+			"fq_codel":     node.Features&maps.FeatureFqCodel != 0,
+			"tbf":          node.Features&maps.FeatureTBF != 0,
 		},
+		Shaper:          shaper(node.Features),
 		Uplinks:         []uplink{},
 		Counts:          map[string]int{},
 		MasqueradePorts: []string{},
@@ -113,6 +117,17 @@ func readStatus(a *app) (statusView, error) {
 	}
 	defer d.Close()
 	return s, errors.Join(s.count(d.Maps), s.masquerade(d.Maps))
+}
+
+// shaper is what a pod's limit is held with from now on.
+func shaper(f maps.Features) string {
+	switch {
+	case f&maps.FeatureTBF == 0:
+		return ""
+	case f&maps.FeatureFqCodel == 0:
+		return maps.ShaperTBF.String()
+	}
+	return maps.ShaperTBFFqCodel.String()
 }
 
 func told(faults []loader.Fault) []fault {
@@ -204,6 +219,11 @@ func (s statusView) printLoaded(line func(key, value string)) {
 	for _, name := range sortedKeys(s.Features) {
 		line(name, map[bool]string{true: "yes", false: "no"}[s.Features[name]])
 	}
+	line("shaper", map[string]string{
+		"":                             "none",
+		maps.ShaperTBF.String():        "tbf with one queue",
+		maps.ShaperTBFFqCodel.String(): "tbf with fq_codel",
+	}[s.Shaper])
 	names := []string{}
 	for _, u := range s.Uplinks {
 		names = append(names, strings.Join(strings.Fields(fmt.Sprintf("%s (%d) %s %s", u.Name, u.Ifindex, u.Addr4, u.Addr6)), " "))

@@ -60,9 +60,10 @@ func filled(t *testing.T) (pinPath string) {
 	dead := maps.Hostport{Addr: netip.MustParseAddr("192.0.2.1"), Port: 53, Proto: 17, Pod4: addrs[0], PodPort: 53, Generation: 6, Ifindex: 5}
 	must(set.Hostports.Claim(live))
 	must(set.Hostports.Claim(dead))
-	must(set.Limits.Put(maps.Limit{Ifindex: 5, Direction: maps.Egress, Rate: 10_000_000, Burst: 1_500_000}))
+	must(set.Limits.Put(maps.Limit{Ifindex: 5, Direction: maps.Egress, Rate: 10_000_000, Burst: 1_500_000, Shaper: maps.ShaperTBFFqCodel}))
+	must(set.Limits.Put(maps.Limit{Ifindex: 5, Direction: maps.Ingress, Shaper: maps.ShaperTBF}))
 	must(set.Config.Put(maps.NodeConfig{
-		Build: 0xabc, Schema: 1, Features: maps.FeatureConntrack | maps.FeatureSharedPorts,
+		Build: 0xabc, Schema: 1, Features: maps.FeatureConntrack | maps.FeatureSharedPorts | maps.FeatureTBF | maps.FeatureFqCodel,
 		Ports: []maps.PortRange{{First: 20000, Last: 29999}, {First: 61000, Last: 65535}},
 	}))
 	must(set.Nonmasq.Put(maps.Cidr{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Networks: []string{"net", "b"}}))
@@ -146,7 +147,11 @@ func TestPrivilegedViewsAsJSON(t *testing.T) {
 			},
 		},
 		"limits": {map[string]any{
-			"container": container, "ifindex": 5.0, "direction": "egress", "rate": 1e7, "burst": 1.5e6,
+			"container": container, "ifname": "eth0", "addresses": []any{"10.1.2.3", "fd00::3"}, "ifindex": 5.0,
+			"direction": "ingress", "rate": 0.0, "burst": 0.0, "shaper": "",
+		}, map[string]any{
+			"container": container, "ifname": "eth0", "addresses": []any{"10.1.2.3", "fd00::3"}, "ifindex": 5.0,
+			"direction": "egress", "rate": 1e7, "burst": 1.5e6, "shaper": "tbf_fq_codel",
 		}},
 		"flows":       {flow("40000", false, true), flow("40001", true, true), reply, request},
 		"flows --all": {flow("40000", false, true), flow("40001", true, true), flow("40002", false, false), reply, request},
@@ -178,8 +183,9 @@ HOST-IP    PORT  PROTO  POD4      POD6     POD-PORT  CONTAINER      ALIVE
 *          8080  tcp    10.1.2.3  fd00::3  80        0123456789abc  true
 `,
 		"limits": `
-CONTAINER      IFINDEX  DIRECTION  BIT/S  BURST-BITS
-0123456789abc  5        egress     10M    1.5M
+CONTAINER      IFNAME  ADDRESSES         IFINDEX  DIRECTION  BIT/S  BURST-BITS  SHAPER
+0123456789abc  eth0    10.1.2.3,fd00::3  5        ingress    none   -           -
+0123456789abc  eth0    10.1.2.3,fd00::3  5        egress     10M    1.5M        tbf_fq_codel
 `,
 		"flows --all": `
 PROTO  SIDE  SRC              DST              TO-SRC           TO-DST           ACTION    FLAGS                       STATE      AGE
@@ -194,8 +200,11 @@ kernel             ` + kernel() + `
 pins               ` + pinPath + `
 loaded             yes, build 0000000000000abc
 conntrack          yes
+fq_codel           yes
 shared_ports       yes
+tbf                yes
 tcx                no
+shaper             tbf with fq_codel
 uplinks            
 masquerade ports   20000-29999, 61000-65535
 nonmasq            10.0.0.0/8 (b, net)
@@ -207,7 +216,7 @@ rows of flows      4
 rows of halfopen   1
 rows of hostports  2
 rows of ifaces     1
-rows of limits     1
+rows of limits     2
 rows of nonmasq    2
 rows of pods       2
 warning            ` + loader.SharedPorts().Error() + `

@@ -49,7 +49,7 @@ func (h *Handle) Configure(e End) error {
 		}
 	}
 	if e.Shaper.Rate > 0 {
-		if err := h.SetShaper(e.Index, e.Shaper); err != nil {
+		if err := h.addShaper(e.Index, e.Shaper); err != nil {
 			return err
 		}
 	}

@@ -184,29 +184,6 @@ func names(links []Link) []string {
 	return names
 }
 
-func TestPrivilegedShaper(t *testing.T) {
-	ns := netns.New(t, "node")
-	ns.IP(t, "link add va type veth peer name vb", "link set va up", "link set vb up")
-	in(t, ns, func(h *Handle) {
-		l, err := h.LinkNamed("va")
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, rate := range []uint64{0, 1250000, 6 << 30, 125} {
-			if rate > 0 {
-				err = h.SetShaper(l.Index, Shaper{Rate: rate, Burst: 1 << 16, Queue: 1 << 17})
-			}
-			got, readErr := h.ShaperRate(l.Index)
-			if err != nil || readErr != nil || got != rate {
-				t.Errorf("set %d, read %d, %v, %v", rate, got, err, readErr)
-			}
-		}
-		if _, err := h.ShaperRate(4711); !errors.Is(err, unix.ENODEV) {
-			t.Errorf("no device: got %v", err)
-		}
-	})
-}
-
 // X1: foreign filters stay, and ours is there once after any number of runs.
 func TestPrivilegedClsact(t *testing.T) {
 	ns := netns.New(t, "node")

@@ -179,40 +179,6 @@ func hasRoute(routes []netdev.Route, want netdev.Route) bool {
 	})
 }
 
-func (c *check) limits() error {
-	for _, l := range []struct {
-		want  Rate
-		dir   maps.Direction
-		dev   *netdev.Handle
-		index func() (int, error)
-	}{
-		{c.Ingress, maps.Ingress, c.Node, func() (int, error) { return c.row.Ifindex, nil }},
-		{c.Egress, maps.Egress, c.pod, c.podIndex},
-	} {
-		if l.want.Rate == 0 {
-			continue
-		}
-		row, err := c.Datapath.Maps.Limits.Get(c.row.Ifindex, l.dir)
-		if err != nil {
-			return fmt.Errorf("check limits: %w", err)
-		}
-		index, err := l.index()
-		if err != nil {
-			return err
-		}
-		// `culvertctl limits set` may have changed the rate; row and shaper go together.
-		if rate, err := l.dev.ShaperRate(index); err != nil || rate != row.Rate/8 {
-			return errors.Join(err, fmt.Errorf("check limits: %s shaper is at %d bit/s, its row at %d", l.dir, rate*8, row.Rate))
-		}
-	}
-	return nil
-}
-
-func (c *check) podIndex() (int, error) {
-	link, err := c.pod.LinkNamed(c.IfName)
-	return link.Index, err
-}
-
 // hostports checks the rows of the hostPorts that the runtime still asks for.
 func (c *check) hostports() error {
 	s := setup{Deps: c.Deps, Spec: c.Spec, generation: c.row.Generation, layout: &layout{}}

@@ -23,11 +23,11 @@ func (s *setup) writeLimits(context.Context) error {
 
 func (s *setup) limits() []maps.Limit {
 	var rows []maps.Limit
-	if l, ok := s.Ingress.limit(s.toPod, s.link.Index, maps.Ingress); ok {
-		rows = append(rows, l)
+	if s.Ingress.Rate > 0 {
+		rows = append(rows, s.Ingress.limit(s.toPod, s.link.Index, maps.Ingress, s.shaper))
 	}
-	if l, ok := s.Egress.limit(s.fromPod, s.link.Index, maps.Egress); ok {
-		rows = append(rows, l)
+	if s.Egress.Rate > 0 {
+		rows = append(rows, s.Egress.limit(s.fromPod, s.link.Index, maps.Egress, s.shaper))
 	}
 	return rows
 }

@@ -27,6 +27,7 @@ type setup struct {
 	hostMAC    net.HardwareAddr
 	ipam       *current.Result
 	layout     *layout
+	shaper     maps.Shaper
 	toPod      netdev.Shaper
 	fromPod    netdev.Shaper
 	generation uint64
@@ -173,7 +174,16 @@ func (s *setup) getAddresses(ctx context.Context) error {
 	if s.layout.has(true) && s.MTU < minIPv6MTU {
 		return BadValue{"mtu", fmt.Sprint(s.MTU), fmt.Sprintf("IPv6 needs %d at least", minIPv6MTU)}
 	}
-	s.toPod, s.fromPod = s.Ingress.shaper(s.MTU), s.Egress.shaper(s.MTU)
+	return s.chooseShapers()
+}
+
+func (s *setup) chooseShapers() error {
+	config, err := s.Datapath.Maps.Config.Get()
+	if err != nil {
+		return err
+	}
+	s.shaper = shaperKind(config.Features)
+	s.toPod, s.fromPod = s.Ingress.shaper(s.MTU, s.shaper), s.Egress.shaper(s.MTU, s.shaper)
 	return nil
 }
 
