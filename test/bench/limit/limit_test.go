@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSummary(t *testing.T) {
+	var samples []sample
+	for i := range 100 {
+		samples = append(samples, sample{rtt: time.Duration(i) * time.Millisecond}) // the first is lost
+	}
+	if got, want := summary(samples), (latency{P50: 50, P99: 99, Lost: 0.01}); math.Abs(got.Lost-want.Lost) > 1e-9 || got.P50 != want.P50 || got.P99 != want.P99 {
+		t.Errorf("summary = %+v, want %+v", got, want)
+	}
+	if got := summary([]sample{{}}); !math.IsNaN(got.P50) || got.Lost != 1 {
+		t.Errorf("summary of a lost probe = %+v, want no median and all lost", got)
+	}
+}
+
+func TestQuantile(t *testing.T) {
+	for _, tc := range []struct{ q, want float64 }{{0, 1}, {0.5, 2}, {0.75, 3}, {0.99, 4}, {1, 4}} {
+		if got := quantile([]float64{4, 1, 3, 2}, tc.q); got != tc.want {
+			t.Errorf("quantile %.2f = %v, want %v", tc.q, got, tc.want)
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, tc := range []struct {
+		least, v, most float64
+		want           string
+	}{
+		{0.95, 1, 1.02, "ok"},
+		{0.95, 0.95, 1.02, "ok"},
+		{0.95, 1.122, 1.02, "MISS by 10.0 %"},
+		{0.95, 0.475, 1.02, "MISS by 50.0 %"},
+		{0, math.NaN(), 1, "not measured"},
+	} {
+		if got := within(tc.least, tc.v, tc.most); got != tc.want {
+			t.Errorf("within(%v, %v, %v) = %q, want %q", tc.least, tc.v, tc.most, got, tc.want)
+		}
+	}
+}
+
+func TestRowVerdict(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		tcp, udp, off float64
+		emulated      bool
+		want          string
+	}{
+		{"held", 0.96, 1, 1.5, false, "ok"},
+		{"TCP starves", 0.5, 1, 1.5, false, "TCP MISS by 47.4 %"},
+		{"too much", 1.1, 1.1, 1.5, false, "TCP MISS by 7.8 %, UDP MISS by 7.8 %"},
+		{"not tried", 1, 1, 1.01, false, "UDP was offered at 1.01 only"},
+		{"slow guest", 0.1, 0.2, 0.2, true, "ok"},
+		{"dead guest", 0, 0.2, 0.2, true, "TCP MISS by 100.0 %"},
+		{"guest over the ceiling", 1.1, 1, 1.5, true, "TCP MISS by 7.8 %"},
+	} {
+		r := row{tcp: figures{Wire: tc.tcp}, udp: figures{Wire: tc.udp, Offered: tc.off}}
+		if got := r.verdict(tc.emulated); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestBarValue(t *testing.T) {
+	rounds := []round{
+		{"a": {rtt: 20}, "b": {rtt: 10}},
+		{"a": {rtt: 90}, "b": {rtt: math.NaN()}}, // the other let no probe through
+		{"a": {rtt: 22, wire: 1}, "b": {rtt: 20}},
+		{"a": {rtt: 12}, "b": {rtt: 10}},
+	}
+	for _, tc := range []struct {
+		bar  bar
+		want float64
+	}{
+		{bar{"M11", rtt, "a", "b", 0, 1}, 1.2},
+		{bar{"M11", rtt, "b", "", 0, 1}, 10},
+		{bar{"M11", wire, "a", "", 0, 1}, 1},
+		{bar{"M11", wire, "b", "", 0, 1}, math.NaN()},
+	} {
+		if got := tc.bar.value(rounds); got != tc.want && !(math.IsNaN(got) && math.IsNaN(tc.want)) {
+			t.Errorf("%s of %s to %q = %v, want %v", tc.bar.m, tc.bar.path, tc.bar.to, got, tc.want)
+		}
+	}
+}
+
+// A bar on a path that nothing measures would be "not measured" for ever.
+func TestBarsNameWhatIsMeasured(t *testing.T) {
+	known := map[string]bool{"": true}
+	for _, name := range append(paths(culvert), paths(reference)...) {
+		known[name] = true
+	}
+	for _, b := range bars() {
+		if !known[b.path] || !known[b.to] {
+			t.Errorf("%s: nothing measures %q or %q", b.id, b.path, b.to)
+		}
+	}
+	if len(bars()) != 24 {
+		t.Errorf("%d bars, want 24: two of 4 rates, two of 2 bursts, both directions", len(bars()))
+	}
+}
+
+func TestReport(t *testing.T) {
+	ours, theirs := pathName(culvert, ingress, 10e6), pathName(reference, ingress, 10e6)
+	var out strings.Builder
+	report(&out, []round{
+		{ours: {wire: 1, rtt: 7, lost: 0}, theirs: {wire: 0.99, rtt: 21, lost: 0.5}},
+		{ours: {wire: 0.98, rtt: 7, lost: 0}, theirs: {wire: 0.99, rtt: 21, lost: 0.5}},
+	})
+	for _, want := range []string{
+		"| 10M ingress | 0.990 | 0.990 | 7.000 | 21.0 | 0 | 50.0 |  |  |\n",
+		"| M11 | RTT under load, p50 ms | culvert, 10M ingress | x reference |  | 0.6 | 0.333 | ok |\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestSection(t *testing.T) {
+	for _, tc := range []struct {
+		o    options
+		want string
+	}{
+		{options{kernel: "6.18.44-fc-v595"}, "6.18"},
+		{options{kernel: "6.1.0-40-cloud-amd64", emulated: true}, "6.1 emulated"},
+		{options{kernel: "odd"}, "odd"},
+	} {
+		if got := tc.o.section(); got != tc.want {
+			t.Errorf("section of %q = %q, want %q", tc.o.kernel, got, tc.want)
+		}
+	}
+}
