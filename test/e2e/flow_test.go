@@ -113,13 +113,14 @@ func TestPrivilegedH12BackToBack(t *testing.T) {
 	t.Parallel()
 	f := newFlowNet(t)
 	limit := 200 * time.Millisecond
+	rounds := 30
 	if netns.Emulated() {
-		limit *= 5
+		limit, rounds = stall, 10
 	}
 	for _, from := range []string{"outside", "pod", "remote"} {
 		t.Run(from, func(t *testing.T) {
 			each(t, small, func(t *testing.T, proto string, family int) {
-				for range 30 {
+				for range rounds {
 					r := f.runner(t, from, proto, family)
 					for _, target := range []string{"hostport", "hostport2", "pod-local"} {
 						start := time.Now()

@@ -138,7 +138,10 @@ func TestPrivilegedL5TwoInterfaces(t *testing.T) {
 // L6: 50 parallel ADDs, CHECKs and DELs.
 func TestPrivilegedL6Parallel(t *testing.T) {
 	t.Parallel()
-	const n = 50
+	n := 50
+	if netns.Emulated() {
+		n = 16
+	}
 	c := wire(t, netns.Layout{})
 	node := c.Nodes[0]
 	var spaces []*netns.NS

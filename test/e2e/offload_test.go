@@ -30,6 +30,7 @@ type talk struct {
 	learn                bool // the client's port at the server is read from the first packet
 	r                    *rand.Rand
 	partial, cut, served int
+	uncut                bool // a packet socket before 6.2 takes no datagrams to be cut
 }
 
 // I3: what a device is still to do with a packet, a checksum or the cutting into segments,
@@ -97,7 +98,7 @@ func (k *talk) run() (packets int) {
 		}
 		size := 500 + k.r.IntN(900)
 		payload := make([]byte, 1+k.r.IntN(size))
-		if i%2 == 1 {
+		if i%2 == 1 && !k.uncut {
 			payload = make([]byte, size+1+k.r.IntN(12*size))
 		}
 		for j := range payload {
@@ -108,7 +109,7 @@ func (k *talk) run() (packets int) {
 		packets += 2
 	}
 	k.Logf("%d partial sums, %d to be cut, of %d", k.partial, k.cut, k.served)
-	if k.partial == 0 || k.cut == 0 {
+	if k.partial == 0 || k.cut == 0 && !k.uncut {
 		k.Errorf("nothing was left to the receiver's device")
 	}
 	return packets
@@ -157,8 +158,9 @@ func (k *talk) pass(from, to *wireEnd, p packet.Packet, size int, port uint16) [
 	k.Helper()
 	v, frame := partial(p, size)
 	if err := from.send(v, frame); err != nil {
-		if errors.Is(err, unix.EINVAL) && v.gso == gsoUDP {
-			k.Skip("this kernel cuts no datagrams")
+		if _, cuts := release(k.T, 6, 2); errors.Is(err, unix.EINVAL) && v.gso == gsoUDP && !cuts {
+			k.uncut = true
+			return nil
 		}
 		k.Fatalf("send %d bytes, %+v: %v", len(frame), v, err)
 	}

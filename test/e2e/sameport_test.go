@@ -35,7 +35,7 @@ func TestPrivilegedH12SamePort(t *testing.T) {
 	} {
 		rounds, most := from.rounds, 3*netns.Patience
 		if netns.Emulated() {
-			rounds, most = rounds/5, 2*most
+			rounds, most = rounds/10, 2*most
 		}
 		t.Run(from.name, func(t *testing.T) {
 			each(t, small, func(t *testing.T, proto string, v int) {

@@ -23,6 +23,17 @@ const (
 // killed test process left there is removed on the way.
 func PinPath(tb testing.TB) string {
 	tb.Helper()
+	dir := makePins(tb)
+	tb.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			tb.Errorf("remove pins: %v", err)
+		}
+	})
+	return dir
+}
+
+func makePins(tb testing.TB) string {
+	tb.Helper()
 	RequireRoot(tb)
 	if err := mountBPF(); err != nil {
 		tb.Fatal(err)
@@ -32,11 +43,6 @@ func PinPath(tb testing.TB) string {
 	if err != nil {
 		tb.Fatalf("make pin directory: %v", err)
 	}
-	tb.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			tb.Errorf("remove pins: %v", err)
-		}
-	})
 	return dir
 }
 
