@@ -55,7 +55,7 @@ test: deps build ref ## unit, packet and namespace tests (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make test: the namespace tests need root" >&2; exit 1; }
 	test/bpffs.sh $(GO) test $(TEST_FLAGS) ./...
 
-test-kernels: build ref ## the datapath tests under kernels 6.1 and 6.12 in qemu
+test-kernels: build ref ## packet, loader, namespace and limit tests under kernels 6.1, 6.12, 6.18 and 7 in qemu (root)
 	@test/install-deps.sh base vm
 	test/lab/test-kernels.sh
 

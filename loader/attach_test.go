@@ -63,6 +63,29 @@ func (n *node) do(t *testing.T, f func() error) {
 	}
 }
 
+// eachWay runs a test by clsact, which every kernel has, and by tcx where the kernel has it.
+func eachWay(t *testing.T, test func(t *testing.T, n *node)) {
+	t.Run("clsact", func(t *testing.T) { test(t, newNode(t, AttachClsact, false)) })
+	t.Run("tcx", func(t *testing.T) { test(t, newNode(t, AttachTCX, true)) })
+}
+
+// on counts what is attached to a hook, by whatever way.
+func (n *node) on(t *testing.T, ifindex int, egress bool) int {
+	t.Helper()
+	count := 0
+	if n.fake.Filters[FakeHook{ifindex, egress}] != "" {
+		count++
+	}
+	if n.d.opts.Attach == AttachClsact { // the kernel may not even know what to ask for
+		return count
+	}
+	at := ebpf.AttachTCXIngress
+	if egress {
+		at = ebpf.AttachTCXEgress
+	}
+	return count + len(n.attached(t, ifindex, at))
+}
+
 // attached gives the programs at a tcx hook, in the order in which they run.
 func (n *node) attached(t *testing.T, ifindex int, at ebpf.AttachType) (ids []ebpf.ProgramID) {
 	t.Helper()
@@ -104,24 +127,30 @@ func TestPrivilegedUplinkByTCX(t *testing.T) {
 	}
 }
 
+// What is attached to a device that is gone is forgotten by the next ADD.
 func TestPrivilegedUplinkVanishes(t *testing.T) {
-	n := newNode(t, AttachAuto, true)
-	other := n.device(t, "uplink1")
-	n.do(t, func() error { return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachUplink(other)) })
-	n.IP(t, "link del uplink0")
-	if got, err := n.d.Uplinks(); err != nil || !slices.Equal(got, []int{other}) {
-		t.Errorf("uplinks %v, %v", got, err)
-	}
-	third := n.device(t, "uplink2")
-	n.do(t, func() error { return n.d.AttachUplink(third) })
-	if entries, err := os.ReadDir(n.d.dirs.links); err != nil || len(entries) != 4 {
-		t.Errorf("pins of a device that is gone stay: %v, %v", entries, err)
-	}
-	n.IP(t, "link del uplink1", "link del uplink2")
-	n.do(t, func() error { return errors.Join(n.d.Sweep(), n.d.Sweep()) })
-	if entries, err := os.ReadDir(n.d.dirs.links); err != nil || len(entries) != 0 {
-		t.Errorf("pins stay: %v, %v", entries, err)
-	}
+	eachWay(t, func(t *testing.T, n *node) {
+		other := n.device(t, "uplink1")
+		n.do(t, func() error { return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachUplink(other)) })
+		n.IP(t, "link del uplink0")
+		n.do(t, func() error {
+			got, err := n.d.Uplinks()
+			if err != nil || !slices.Equal(got, []int{other}) {
+				t.Errorf("uplinks %v, %v", got, err)
+			}
+			return nil
+		})
+		third := n.device(t, "uplink2")
+		n.do(t, func() error { return n.d.AttachUplink(third) })
+		if entries, err := os.ReadDir(n.d.dirs.links); err != nil || len(entries) != 4 {
+			t.Errorf("pins of a device that is gone stay: %v, %v", entries, err)
+		}
+		n.IP(t, "link del uplink1", "link del uplink2")
+		n.do(t, func() error { return errors.Join(n.d.Sweep(), n.d.Sweep()) })
+		if entries, err := os.ReadDir(n.d.dirs.links); err != nil || len(entries) != 0 {
+			t.Errorf("pins stay: %v, %v", entries, err)
+		}
+	})
 }
 
 func TestPrivilegedUplinkByClsact(t *testing.T) {
@@ -211,94 +240,6 @@ func TestPrivilegedTCXIsMissing(t *testing.T) {
 	if len(n.fake.Filters) != 2 {
 		t.Errorf("filters %v", n.fake.Filters)
 	}
-}
-
-// from_host stays as long as a row is there, whoever asks for it to go.
-func TestPrivilegedHostHook(t *testing.T) {
-	n := newNode(t, AttachAuto, true)
-	row := maps.Hostport{Port: 80, Proto: 6, PodPort: 80, Generation: 1}
-	if err := n.d.Maps.Hostports.Claim(row); err != nil {
-		t.Fatal(err)
-	}
-	var on int
-	enable := func() error { on++; return nil }
-	disable := func() error { on = 0; return nil }
-	n.do(t, func() error {
-		return errors.Join(n.d.AttachHost(true, enable), n.d.AttachHost(true, enable), n.d.CheckHost())
-	})
-	n.do(t, func() error { return n.d.DetachHost(disable) })
-	if got := n.attached(t, loIfindex, ebpf.AttachTCXEgress); len(got) != 1 || on != 2 {
-		t.Errorf("with a row left: %v, enabled %d", got, on)
-	}
-	if err := n.d.Maps.Hostports.Delete(row.Key()); err != nil {
-		t.Fatal(err)
-	}
-	n.do(t, func() error { return errors.Join(n.d.DetachHost(disable), n.d.DetachHost(nil)) })
-	if got := n.attached(t, loIfindex, ebpf.AttachTCXEgress); len(got) != 0 || on != 0 {
-		t.Errorf("without: %v, enabled %d", got, on)
-	}
-}
-
-// S4 (CVE-2023-27595): another build takes over links and filters where they are, never
-// detached and attached again, and touches no device
-// that only looks like a pod's.
-func TestPrivilegedS4UpgradeInPlace(t *testing.T) {
-	n := newNode(t, AttachAuto, true)
-	const pod, stranger, vanished = 1001, 1002, 1003
-	n.do(t, func() error {
-		return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachHost(false, nil), n.d.AttachPod(pod))
-	})
-	for i := range uint64(3) {
-		row := maps.Iface{Ifindex: pod + int(i), Generation: i + 1}
-		if err := n.d.Maps.Ifaces.Put(row); err != nil {
-			t.Fatal(err)
-		}
-	}
-	n.fake.Gone = map[int]bool{vanished: true}
-	n.fake.Attached = 0
-	before := linkIDs(t, n.d)
-	if err := n.d.Maps.Config.Put(maps.NodeConfig{Build: 1}); err != nil {
-		t.Fatal(err)
-	}
-	n.do(t, func() error { ensure(t, n.d.opts); return nil })
-	after := linkIDs(t, n.d)
-	if len(before) != 3 || len(after) != 3 {
-		t.Errorf("links %v, then %v", before, after)
-	}
-	for name, was := range before {
-		now := after[name]
-		if now.ID != was.ID {
-			t.Errorf("%s was attached anew", name)
-		}
-		if a, _ := parseLinkName(name); now.Program != programID(t, n.d, a.hook.program) || now.Program == was.Program {
-			t.Errorf("%s runs %d, before %d", name, now.Program, was.Program)
-		}
-	}
-	if n.fake.Attached != 2 || n.fake.Filters[FakeHook{stranger, false}] != "" {
-		t.Errorf("%d filters replaced: %v", n.fake.Attached, n.fake.Filters)
-	}
-}
-
-func linkIDs(t *testing.T, d *Datapath) map[string]link.Info {
-	t.Helper()
-	entries, err := os.ReadDir(d.dirs.links)
-	if err != nil {
-		t.Fatal(err)
-	}
-	infos := map[string]link.Info{}
-	for _, e := range entries {
-		l, err := link.LoadPinnedLink(d.dirs.links+"/"+e.Name(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		info, err := l.Info()
-		if err != nil {
-			t.Fatal(err)
-		}
-		infos[e.Name()] = *info
-		l.Close()
-	}
-	return infos
 }
 
 // foreignTCX is somebody else's program, there before ours.

@@ -80,6 +80,8 @@ func TestPrivilegedEnsureInParallel(t *testing.T) {
 
 // Killed anywhere in a load, the next run does it again.
 func TestPrivilegedEnsureCompletes(t *testing.T) {
+	opts := options(t)
+	d := ensure(t, opts)
 	for name, spoil := range map[string]func(*Datapath) error{
 		"another build": func(d *Datapath) error {
 			return d.Maps.Config.Put(maps.NodeConfig{Build: 1, Schema: Schema})
@@ -97,13 +99,11 @@ func TestPrivilegedEnsureCompletes(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			opts := options(t)
-			d := ensure(t, opts)
 			before := pinned(t, d)
 			if err := spoil(d); err != nil {
 				t.Fatal(err)
 			}
-			d = ensure(t, opts)
+			d := ensure(t, opts)
 			if !d.current() {
 				t.Error("not current")
 			}

@@ -111,6 +111,23 @@ func TestExplain(t *testing.T) {
 	}
 }
 
+// The floor is 6.1: what is older is told in a sentence, before the verifier says it in its way.
+func TestKernelTooOld(t *testing.T) {
+	for release, old := range map[string]bool{
+		"5.10.0-46-cloud-amd64": true, "5.15.0": true, "6.0.19": true, "4.19.0": true,
+		"6.1.0-57-cloud-amd64": false, "6.12.118+deb13-cloud-amd64": false, "7.0.0": false, "7.3.4+deb13-cloud-amd64": false, "odd": false,
+	} {
+		err := checkRelease(release)
+		if (err != nil) != old {
+			t.Errorf("%s: %v", release, err)
+		}
+		var fault Fault
+		if old && (!errors.As(err, &fault) || !errors.Is(err, ErrKernel) || !strings.Contains(fault.What, release) || !strings.Contains(fault.Remedy, "6.1")) {
+			t.Errorf("%s: %v, want a sentence that names it and 6.1", release, err)
+		}
+	}
+}
+
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
 	unlock, err := lock(dir)

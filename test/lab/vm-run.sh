@@ -120,6 +120,14 @@ candidates() { # prefix or name -> full names, newest first
   esac
 }
 
+cached() { # prefix or name -> the newest that is in the cache
+  local k=${1#linux-image-} v
+  for v in $(cd "$VM_CACHE/kernels" 2>/dev/null && printf '%s\n' */ | tr -d / | sort -rV); do
+    [ -e "$VM_CACHE/kernels/$v/ok" ] || continue
+    if [ "$v" = "$k" ] || grep -qE "^${k//./\\.}([.+-].*)?-$VM_FLAVOUR\$" <<<"$v"; then echo "$v"; return; fi
+  done
+}
+
 fetch_one() { # full name -> $VM_CACHE/kernels/NAME
   local v=$1 dst=$VM_CACHE/kernels/$1 t p pk=("linux-image-$1") z
   [ -e "$dst/ok" ] && return
@@ -157,12 +165,16 @@ kernel() { # prefix or name -> sets V
   tools
   v=${1#linux-image-}
   if [ ! -e "$VM_CACHE/kernels/$v/ok" ]; then
-    apt_setup
     local found=
-    for v in $(candidates "$1"); do
-      if fetch_one "$v"; then found=1; break; fi
-    done
-    [ -n "$found" ] || die "no kernel for '$1' in: $VM_SUITES"
+    if (apt_setup); then
+      for v in $(candidates "$1"); do
+        if fetch_one "$v"; then found=1; break; fi
+      done
+    fi
+    if [ -z "$found" ]; then # no mirror, or it has dropped it
+      v=$(cached "$1")
+      [ -n "$v" ] || die "no kernel for '$1' in: $VM_SUITES"
+    fi
   fi
   V=$v
   initrd "$VM_CACHE/kernels/$V"
