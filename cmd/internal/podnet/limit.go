@@ -79,7 +79,7 @@ func (r Rate) shaper(mtu int, kind maps.Shaper) netdev.Shaper {
 	whole := max(min(bytes/mostPerSecond, max(bytes/queuePerSecond, longQueue))/packet, queuePackets, segment)
 	// A bulk stream keeps the queue full of whole packets. The room beyond a number of these
 	// is for what is smaller: a ping, or a request.
-	queue := min(whole*packet+packet*11/12, mostBytes)
+	queue := min(whole*packet+packet-1, mostBytes)
 	s := netdev.Shaper{Rate: bytes, Burst: burst, Queue: queue}
 	if kind == maps.ShaperTBFFqCodel {
 		s.Flows = flowQueues(bytes, packet)
