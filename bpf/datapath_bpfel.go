@@ -318,6 +318,7 @@ const (
 	DatapathVarClockBaseNs               = "clock_base_ns"
 	DatapathVarEgressToleranceNs         = "egress_tolerance_ns"
 	DatapathVarHaveConntrack             = "have_conntrack"
+	DatapathVarHaveProbeRead             = "have_probe_read"
 	DatapathVarMasqueradeClosedTimeoutNs = "masquerade_closed_timeout_ns"
 	DatapathVarOtherTimeoutNs            = "other_timeout_ns"
 	DatapathVarTcpClosedTimeoutNs        = "tcp_closed_timeout_ns"
@@ -403,6 +404,7 @@ type DatapathVariableSpecs struct {
 	ClockBaseNs               *ebpf.VariableSpec `ebpf:"clock_base_ns"`
 	EgressToleranceNs         *ebpf.VariableSpec `ebpf:"egress_tolerance_ns"`
 	HaveConntrack             *ebpf.VariableSpec `ebpf:"have_conntrack"`
+	HaveProbeRead             *ebpf.VariableSpec `ebpf:"have_probe_read"`
 	MasqueradeClosedTimeoutNs *ebpf.VariableSpec `ebpf:"masquerade_closed_timeout_ns"`
 	OtherTimeoutNs            *ebpf.VariableSpec `ebpf:"other_timeout_ns"`
 	TcpClosedTimeoutNs        *ebpf.VariableSpec `ebpf:"tcp_closed_timeout_ns"`
@@ -471,6 +473,7 @@ type DatapathVariables struct {
 	ClockBaseNs               *ebpf.Variable `ebpf:"clock_base_ns"`
 	EgressToleranceNs         *ebpf.Variable `ebpf:"egress_tolerance_ns"`
 	HaveConntrack             *ebpf.Variable `ebpf:"have_conntrack"`
+	HaveProbeRead             *ebpf.Variable `ebpf:"have_probe_read"`
 	MasqueradeClosedTimeoutNs *ebpf.Variable `ebpf:"masquerade_closed_timeout_ns"`
 	OtherTimeoutNs            *ebpf.Variable `ebpf:"other_timeout_ns"`
 	TcpClosedTimeoutNs        *ebpf.Variable `ebpf:"tcp_closed_timeout_ns"`

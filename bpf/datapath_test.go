@@ -23,15 +23,17 @@ var hooks = map[string]func(*node, packet.Packet) packet.Out{
 	"from_host":   (*node).fromHost,
 }
 
-// The object passes the verifier, where it can ask conntrack and where it cannot.
+// The object passes the verifier, where it can ask conntrack and read kernel memory, and
+// where it cannot.
 func TestPrivilegedEveryProgramLoads(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	for _, conntrack := range []uint8{0, 1} {
+	for _, has := range []uint8{0, 1} {
 		o, err := packet.Load(func(spec *ebpf.CollectionSpec) {
-			if conntrack == 0 {
-				_ = spec.Variables[bpf.DatapathVarHaveConntrack].Set(conntrack)
+			if has == 0 {
+				_ = spec.Variables[bpf.DatapathVarHaveConntrack].Set(has)
+				_ = spec.Variables[bpf.DatapathVarHaveProbeRead].Set(has)
 			}
 		})
 		if err != nil {
@@ -51,7 +53,7 @@ func TestPrivilegedEveryProgramLoads(t *testing.T) {
 				t.Errorf("%s: type %s", name, prog.Type())
 			}
 			if n, ok := info.VerifiedInstructions(); ok {
-				t.Logf("%s: %d verified instructions (conntrack %d)", name, n, conntrack)
+				t.Logf("%s: %d verified instructions (conntrack %d)", name, n, has)
 			}
 		}
 	}

@@ -14,9 +14,10 @@ import (
 // variables are the values of every `volatile const` in bpf/lib/config.h, which says
 // what they mean. A test fails on one that is missing here. Times are those of
 // netfilter's conntrack: a flow lives as long beside it as in it.
-func variables(conntrack bool, clock bpf.Clock) map[string]any {
+func variables(k kernelHas, clock bpf.Clock) map[string]any {
 	return map[string]any{
-		"have_conntrack":               flag(conntrack),
+		"have_conntrack":               flag(k.conntrack),
+		"have_probe_read":              flag(k.probeRead),
 		"tcp_syn_timeout_ns":           ns(60 * time.Second),
 		"tcp_timeout_ns":               ns(5 * 24 * time.Hour),
 		"tcp_closed_timeout_ns":        ns(60 * time.Second),
@@ -30,6 +31,9 @@ func variables(conntrack bool, clock bpf.Clock) map[string]any {
 	}
 }
 
+// kernelHas is what the programs are verified with, or without.
+type kernelHas struct{ conntrack, probeRead bool }
+
 func flag(on bool) uint8 {
 	if on {
 		return 1
@@ -40,12 +44,12 @@ func flag(on bool) uint8 {
 func ns(d time.Duration) uint64 { return uint64(d.Nanoseconds()) }
 
 // configure sets the variables in the object before it is loaded.
-func configure(spec *ebpf.CollectionSpec, conntrack bool) error {
+func configure(spec *ebpf.CollectionSpec, k kernelHas) error {
 	clock, err := bpf.ReadClock()
 	if err != nil {
 		return err
 	}
-	for name, value := range variables(conntrack, clock) {
+	for name, value := range variables(k, clock) {
 		v := spec.Variables[name]
 		if v == nil {
 			continue // the compiler drops what no program reads

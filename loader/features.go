@@ -12,7 +12,9 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/btf"
+	kernelfeatures "github.com/cilium/ebpf/features"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
@@ -81,6 +83,13 @@ func hasKfunc(kernel *btf.Cache) bool {
 	}
 	spec, err := kernel.Module(conntrackModule)
 	return err == nil && spec.TypeByName(conntrackKfunc, &f) == nil
+}
+
+// hasProbeRead says whether programs may read kernel memory, which a kernel that is locked
+// down to confidentiality denies. Without, a tunnel of the pod's own is counted without
+// its inner headers.
+func hasProbeRead() bool {
+	return kernelfeatures.HaveProgramHelper(ebpf.SchedCLS, asm.FnProbeReadKernel) == nil
 }
 
 // conntrackAppeared says, of programs that were verified without conntrack, that its

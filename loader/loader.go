@@ -151,12 +151,12 @@ func (d *Datapath) current() bool {
 // the next Ensure finds another build, or none, and does everything again.
 func load(opts Options) error {
 	kernel := btf.NewCache()
-	conntrack := loadConntrack(kernel, opts.Log)
+	has := kernelHas{conntrack: loadConntrack(kernel, opts.Log), probeRead: hasProbeRead()}
 	spec, err := bpf.LoadDatapath()
 	if err != nil {
 		return fmt.Errorf("parse object: %w", err)
 	}
-	if err := configure(spec, conntrack); err != nil {
+	if err := configure(spec, has); err != nil {
 		return err
 	}
 	dirs := dirsOf(opts.PinPath)
@@ -171,7 +171,7 @@ func load(opts Options) error {
 		return err
 	}
 	defer set.Close()
-	config, err := unfinished(set, features(opts, coll, conntrack))
+	config, err := unfinished(set, features(opts, coll, has.conntrack))
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ func object(t *testing.T) *ebpf.CollectionSpec {
 // What config.h leaves to the loader is set here, and nothing else is.
 func TestVariablesAreThoseOfTheObject(t *testing.T) {
 	spec := object(t)
-	set := variables(true, bpf.Clock{})
+	set := variables(kernelHas{conntrack: true}, bpf.Clock{})
 	for name := range spec.Variables {
 		if _, ok := set[name]; !ok {
 			t.Errorf("variable %s of the object is not set in config.go", name)
@@ -39,7 +39,7 @@ func TestVariablesAreThoseOfTheObject(t *testing.T) {
 			t.Errorf("config.go sets %s, which the object has not", name)
 		}
 	}
-	if err := configure(spec, true); err != nil {
+	if err := configure(spec, kernelHas{conntrack: true}); err != nil {
 		t.Error(err)
 	}
 }

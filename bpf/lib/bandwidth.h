@@ -6,6 +6,7 @@
 #pragma once
 
 #include "pod.h"
+#include "tunnel.h"
 
 #define CLOCK_TRIES 4
 #define GSO_BY_FRAGS 0xffff /* SCTP: the pieces have sizes of their own */
@@ -15,10 +16,13 @@
  */
 static __always_inline __u64 wire_bytes(struct __sk_buff *skb, const struct pkt *p)
 {
-	__u32 headers = ETH_HLEN + p->headers, size = skb->gso_size, segments = skb->gso_segs;
+	__u32 headers, size = skb->gso_size, segments = skb->gso_segs;
 
 	if (likely(!size))
 		return skb->len;
+	headers = tunnel_headers(skb);
+	if (!headers)
+		headers = ETH_HLEN + p->headers;
 	if (size != GSO_BY_FRAGS && skb->len > headers && segments < (skb->len - headers + size - 1) / size)
 		segments = (skb->len - headers + size - 1) / size;
 	return skb->len + (segments > 1 ? (__u64)(segments - 1) * headers : 0);

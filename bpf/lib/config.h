@@ -40,6 +40,9 @@ volatile const __u64 egress_tolerance_ns = 36000000;
  */
 volatile const __u8 have_conntrack = 0;
 
+/* May programs read kernel memory? A kernel that is locked down to confidentiality says no. */
+volatile const __u8 have_probe_read = 0;
+
 /* In skb->tc_index of a packet that we redirect to a device whose egress hook is
  * ours too: it has been dealt with.
  */

@@ -39,6 +39,9 @@ func Load(change func(*ebpf.CollectionSpec)) (*Object, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := spec.Variables[bpf.DatapathVarHaveProbeRead].Set(uint8(1)); err != nil {
+		return nil, err
+	}
 	conntrack := haveConntrack()
 	if conntrack {
 		if err := spec.Variables[bpf.DatapathVarHaveConntrack].Set(uint8(1)); err != nil {
