@@ -40,6 +40,14 @@ func defaultPackets() uint64 {
 	return 1_000_000
 }
 
+// fewer is how many of n random cases an emulated machine is given.
+func fewer(n int) int {
+	if os.Getenv("VM_KERNEL") != "" {
+		return n / 5
+	}
+	return n
+}
+
 const (
 	roundPackets = 4000
 	roundFlows   = 150

@@ -66,7 +66,7 @@ func TestPrivilegedNat(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			eachFamily(t, func(n *node, f family) {
 				r := rand.New(rand.NewPCG(1, 2))
-				for i := range 200 {
+				for i := range fewer(200) {
 					n.clear()
 					fl := n.randomFlow(r, f, o)
 					n.put(n.maps.Flows, fl, 0)
@@ -93,7 +93,7 @@ func TestPrivilegedNatChecksumComplete(t *testing.T) {
 		t.Run(o.name, func(t *testing.T) {
 			eachFamily(t, func(n *node, f family) {
 				r := rand.New(rand.NewPCG(3, 4))
-				for range 50 {
+				for range fewer(50) {
 					n.clear()
 					fl := n.randomFlow(r, f, o)
 					untranslated := fl

@@ -29,8 +29,7 @@ type node struct {
 
 func newNode(t *testing.T, mode AttachMode, needTCX bool) *node {
 	t.Helper()
-	opts := options(t)
-	opts.Attach = mode
+	opts := Options{PinPath: netns.NodePins(t), Netlink: &FakeNetlink{}, Attach: mode}.withDefaults()
 	n := &node{NS: netns.New(t, "node"), d: ensure(t, opts), fake: opts.Netlink.(*FakeNetlink)}
 	config, err := n.d.Maps.Config.Get()
 	if err != nil {
@@ -228,10 +227,15 @@ func TestPrivilegedPodHooksByTCX(t *testing.T) {
 
 func TestPrivilegedTCXIsMissing(t *testing.T) {
 	n := newNode(t, AttachTCX, false)
-	if err := n.d.Maps.Config.Put(maps.NodeConfig{}); err != nil {
+	config, err := n.d.Maps.Config.Get()
+	if err != nil {
 		t.Fatal(err)
 	}
-	err := n.Do(func() error { return n.d.AttachUplink(n.dev) })
+	config.Features = 0
+	if err := n.d.Maps.Config.Put(config); err != nil {
+		t.Fatal(err)
+	}
+	err = n.Do(func() error { return n.d.AttachUplink(n.dev) })
 	if !errors.Is(err, ErrKernel) || !strings.Contains(err.Error(), "attach") {
 		t.Errorf("error %v", err)
 	}

@@ -34,66 +34,62 @@ var foreignQdiscs = []struct {
 // device but the pods' is made.
 func TestPrivilegedB7Beside(t *testing.T) {
 	netns.RequireRoot(t)
-	for _, foreign := range foreignQdiscs {
-		t.Run(foreign.kind, func(t *testing.T) {
-			c := wire(t, netns.Layout{})
-			node := c.Nodes[0]
-			for _, line := range foreign.lines {
-				argv := append([]string{"tc"}, strings.Fields(fmt.Sprintf(line, "up0"))...)
-				if out, err := node.Run("", argv...); err != nil {
-					if strings.Contains(err.Error(), "qdisc kind is unknown") {
-						t.Skipf("the kernel has no qdisc %s", foreign.kind)
-					}
-					t.Fatalf("%v: %s", err, out)
+	c := wire(t, netns.Layout{})
+	node := c.Nodes[0]
+	at := map[*foreign]hook{}
+	hooks := []hook{{node, "up0", false}, {node, "up0", true}}
+	for _, h := range hooks { // before us
+		at[h.clsact(t, "first filter", 1)] = h
+	}
+	node.Add(t, netns.PodSpec{Name: "loads"})
+	config, err := tables(t, node).Config.Get()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, h := range hooks {
+		at[h.clsact(t, "last filter", 60000)] = h
+		if config.Features&maps.FeatureTCX != 0 {
+			at[h.link(t, "tcx head", link.Head())] = h
+			at[h.link(t, "tcx tail", link.Tail())] = h
+		}
+	}
+	for _, other := range foreignQdiscs {
+		t.Run(other.kind, func(t *testing.T) {
+			for _, line := range other.lines {
+				_, err := node.Run("", append([]string{"tc"}, strings.Fields(fmt.Sprintf(line, "up0"))...)...)
+				if err != nil && strings.Contains(err.Error(), "qdisc kind is unknown") {
+					t.Skipf("the kernel has no qdisc %s", other.kind)
+				} else if err != nil {
+					t.Fatal(err)
 				}
 			}
-			besideAll(t, c, foreign.kind)
+			besideQdisc(t, c, other.kind, at)
+			node.MustRun(t, "", "tc", "qdisc", "del", "dev", "up0", "root")
 		})
 	}
 }
 
-func besideAll(t *testing.T, c *cluster, kind string) {
+// besideQdisc runs a pod from ADD to DEL.
+func besideQdisc(t *testing.T, c *cluster, kind string, at map[*foreign]hook) {
 	t.Helper()
-	node, outside := c.Nodes[0], c.Outside()
+	node := c.Nodes[0]
 	before := qdiscs(t, node.NS, "up0")
 	if !strings.Contains(before, "qdisc "+kind+" 77:") {
 		t.Fatalf("no qdisc %s at up0: %s", kind, before)
 	}
-	var others []*foreign
-	at := map[*foreign]hook{}
-	add := func(h hook, f *foreign) { others, at[f] = append(others, f), h }
-	for _, egress := range []bool{false, true} {
-		h := hook{node, "up0", egress}
-		add(h, h.clsact(t, "first filter", 1))
-	}
-	before = qdiscs(t, node.NS, "up0") // with clsact
-
-	p := node.Add(t, netns.PodSpec{Name: "p", Ports: netns.Both(8080, 80), Bandwidth: &netns.Bandwidth{IngressRate: 20e6, EgressRate: 10e6}})
-	for _, egress := range []bool{false, true} {
-		h := hook{node, "up0", egress}
-		add(h, h.clsact(t, "last filter", 60000))
-		if config, err := tables(t, node).Config.Get(); err == nil && config.Features&maps.FeatureTCX != 0 {
-			add(h, h.link(t, "tcx head", link.Head()))
-			add(h, h.link(t, "tcx tail", link.Tail()))
-		}
-	}
 	seen := map[*foreign]uint64{}
-	for _, f := range others {
+	for f := range at {
 		seen[f] = f.count(t)
 	}
+	p := node.Add(t, netns.PodSpec{Name: kind, Ports: netns.Both(8080, 80), Bandwidth: &netns.Bandwidth{IngressRate: 20e6, EgressRate: 10e6}})
 	setLimits(t, p, "10M")
 	for _, proto := range []string{"tcp", "udp"} {
 		var both sync.WaitGroup
-		for direction, s := range bothWays(p, outside) {
+		for direction, s := range bothWays(p, c.Outside()) {
 			s.Proto = proto
 			both.Go(func() { t.Run(direction+"/"+proto, func(t *testing.T) { holds(t, s, 10e6) }) })
 		}
 		both.Wait()
-	}
-	for _, f := range others {
-		if f.count(t) == seen[f] {
-			t.Errorf("%s saw nothing", f.name)
-		}
 	}
 	noIFB(t, node.NS)
 	p.Del(t)
@@ -101,6 +97,9 @@ func besideAll(t *testing.T, c *cluster, kind string) {
 		t.Errorf("qdiscs of up0: want as before\n%sgot\n%s", before, after)
 	}
 	for f, h := range at {
+		if f.count(t) == seen[f] {
+			t.Errorf("%s saw nothing", f.name)
+		}
 		if !slices.Contains(h.programs(t), f.id(t)) {
 			t.Errorf("%s is gone", f.name)
 		}

@@ -33,6 +33,8 @@ func TestPrivilegedB5Tunnel(t *testing.T) {
 		}
 		end.ns.IP(t, "link set vx0 up", "addr add "+end.addr+"/24 dev vx0")
 	}
+	outside.MustRun(t, quiet, "nft", "-f", "-")
+	to := netip.MustParseAddr("10.99.0.2")
 	for _, shaped := range []bool{true, false} {
 		for _, mss := range []int{1400, 100} {
 			t.Run(fmt.Sprintf("shaper=%v/%d", shaped, mss), func(t *testing.T) {
@@ -41,11 +43,16 @@ func TestPrivilegedB5Tunnel(t *testing.T) {
 				}
 				outside.IP(t, fmt.Sprintf("route replace 10.99.0.0/24 dev vx0 src 10.99.0.2 advmss %d", mss))
 				seen := watch(func() uint64 { return transmitted(node.NS, "up0") })
-				r, err := netns.Stream{Proto: "tcp", From: p.NS, To: outside.NS, Dst: netip.MustParseAddr("10.99.0.2"), Flows: 8}.Start()
+				r, err := netns.Stream{Proto: "tcp", From: p.NS, To: outside.NS, Dst: to, Flows: 8}.Start()
 				if err != nil {
 					t.Fatal(err)
 				}
+				a := &attacker{T: t}
+				s := a.launch(func(a *attacker) []func() error {
+					return []func() error{a.segmenter(p.NS, to, mss, min(60000/mss, 64)), a.segmenter(p.NS, to, 1, 64)}
+				})
 				<-time.After(escapeWindow + 150*time.Millisecond)
+				a.end(s)
 				r.Stop()
 				got, err := seen.most(escapeWindow)
 				if err != nil {

@@ -71,7 +71,7 @@ func Wire(tb testing.TB, l Layout) *Net {
 	for i := range l.Nodes {
 		node := &Node{
 			NS: New(tb, fmt.Sprintf("node%d", i)), Index: i, Bin: bin,
-			PinPath: nodePins(tb), DataDir: filepath.Join(tb.TempDir(), "ipam"),
+			PinPath: NodePins(tb), DataDir: filepath.Join(tb.TempDir(), "ipam"),
 		}
 		for j := range l.Uplinks {
 			node.AddUplink(tb, n.Peers[j], j, l.MTU)

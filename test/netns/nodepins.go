@@ -23,10 +23,11 @@ var used struct {
 	dirs []string
 }
 
-// nodePins is PinPath for a node. The verifier of an emulated machine takes ten seconds for
+// NodePins is PinPath for a node. The verifier of an emulated machine takes ten seconds for
 // the programs: there the directory of a node that is gone serves the next one, with empty
 // tables. Loading is tried by those tests that spoil what is pinned, and by package loader.
-func nodePins(tb testing.TB) string {
+func NodePins(tb testing.TB) string {
+	tb.Helper()
 	if !Emulated() {
 		return PinPath(tb)
 	}

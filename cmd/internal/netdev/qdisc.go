@@ -25,11 +25,13 @@ const (
 )
 
 func tbf(index int, s Shaper) netlink.Qdisc {
-	ticks := s.Burst * 1e9 / s.Rate / tickNS
+	// Rounded up: a burst of one packet that is a byte too short would let none pass.
+	tick := s.Rate * tickNS
+	ticks := (s.Burst*1e9 + tick - 1) / tick
 	return &netlink.Tbf{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: shaperHandle, Parent: netlink.HANDLE_ROOT},
 		Rate:       s.Rate,
-		Buffer:     uint32(min(max(ticks, 1), math.MaxUint32)),
+		Buffer:     uint32(min(ticks, math.MaxUint32)),
 		Limit:      uint32(min(s.Queue, math.MaxUint32)),
 	}
 }

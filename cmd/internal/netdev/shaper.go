@@ -46,7 +46,7 @@ const (
 
 	narrowTries = 5
 	leastStall  = 10 * time.Millisecond // without a packet: it stands still
-	mostStall   = 100 * time.Millisecond
+	mostStall   = time.Second           // that one can wait for
 )
 
 // ReadShaper reads the shaper at the root of a device, whosever it is.
@@ -115,8 +115,11 @@ func (h *Handle) stuck(index int, s Shaper) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	fill := time.Duration(s.Burst * 1e9 / s.Rate)
-	deadline := time.After(min(max(2*fill, leastStall), mostStall))
+	stall := max(2*time.Duration(s.Burst*1e9/s.Rate), leastStall) // what fills the bucket, twice
+	if stall > mostStall {
+		return false, nil
+	}
+	deadline := time.After(stall)
 	for now := first; now.backlog > s.Burst && now.sent == first.sent; {
 		select {
 		case <-deadline:

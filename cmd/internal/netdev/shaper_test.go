@@ -194,6 +194,19 @@ func TestPrivilegedShaper(t *testing.T) {
 	})
 }
 
+// A burst of one packet is enough for it, whatever the rate is rounded to.
+func TestPrivilegedShaperBurstOfOne(t *testing.T) {
+	shapers(t, func(p *pipe, flows *FlowQueues) {
+		for _, rate := range []uint64{187500, 187501, 200003, 12e9, 100e9} {
+			p.must(p.h.ChangeShaper(p.index, Shaper{Rate: rate, Burst: 1042, Queue: 1042, Flows: flows}))
+			p.send(1)
+			if got, _ := p.receive(1); got != 1 {
+				p.Errorf("at %d byte/s a packet as long as the burst does not pass", rate)
+			}
+		}
+	})
+}
+
 // Nothing that waits is lost by a change, and it does not hold back what comes after.
 func TestPrivilegedShaperChangeLosesNothing(t *testing.T) {
 	const datagrams = 60

@@ -44,6 +44,7 @@ type figures struct {
 	Goodput float64 // payload
 	Offered float64 // UDP
 	RTT     latency
+	tries   int
 }
 
 // straggler is how long an answer may take.

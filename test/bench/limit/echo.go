@@ -4,9 +4,11 @@ package main
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"time"
 
@@ -103,7 +105,7 @@ func (p *probe) receive() {
 	for {
 		n, on, _, _, err := p.conn.ReadMsgUDPAddrPort(buf, oob)
 		if err != nil {
-			if ne, ok := err.(net.Error); ok && ne.Timeout() || p.over() {
+			if errors.Is(err, os.ErrDeadlineExceeded) || p.over() {
 				return
 			}
 			continue // refused: the server was not there yet

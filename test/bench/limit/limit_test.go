@@ -67,6 +67,10 @@ func TestRowVerdict(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
 		}
 	}
+	again := row{tcp: figures{Wire: 1, tries: 1}, udp: figures{Wire: 1, Offered: 1.5, tries: 2}}
+	if got := again.verdict(false); got != "ok, try 2" {
+		t.Errorf("measured twice: %q", got)
+	}
 }
 
 func TestBarValue(t *testing.T) {

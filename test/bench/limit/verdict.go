@@ -33,23 +33,36 @@ func within(least, v, most float64) string {
 // verdict of a row. An emulated machine is too slow to fill a limit: something has to
 // pass, and not more than the limit.
 func (r row) verdict(emulated bool) string {
-	leastTCP, leastUDP := leastTCP, leastUDP
-	if emulated {
-		leastTCP, leastUDP = math.SmallestNonzeroFloat64, math.SmallestNonzeroFloat64
-	}
-	tcp, udp := within(leastTCP, r.tcp.Wire, most), within(leastUDP, r.udp.Wire, most)
-	if r.udp.Offered < leastOffer && !emulated {
-		udp = fmt.Sprintf("was offered at %.2f only", r.udp.Offered)
-	}
 	var missed []string
-	if tcp != "ok" {
-		missed = append(missed, "TCP "+tcp)
+	for _, v := range []struct{ proto, is string }{{"TCP", r.tcpVerdict(emulated)}, {"UDP", r.udpVerdict(emulated)}} {
+		if v.is != "ok" {
+			missed = append(missed, v.proto+" "+v.is)
+		}
 	}
-	if udp != "ok" {
-		missed = append(missed, "UDP "+udp)
+	if missed != nil {
+		return strings.Join(missed, ", ")
 	}
-	if missed == nil {
-		return "ok"
+	if n := max(r.tcp.tries, r.udp.tries); n > 1 {
+		return fmt.Sprintf("ok, try %d", n)
 	}
-	return strings.Join(missed, ", ")
+	return "ok"
+}
+
+func (r row) tcpVerdict(emulated bool) string {
+	return within(floor(leastTCP, emulated), r.tcp.Wire, most)
+}
+
+func (r row) udpVerdict(emulated bool) string {
+	v := within(floor(leastUDP, emulated), r.udp.Wire, most)
+	if r.udp.Offered < leastOffer && !emulated {
+		return fmt.Sprintf("was offered at %.2f only", r.udp.Offered)
+	}
+	return v
+}
+
+func floor(least float64, emulated bool) float64 {
+	if emulated {
+		return math.SmallestNonzeroFloat64
+	}
+	return least
 }
