@@ -51,7 +51,7 @@ func (p *live) set(change LimitChange) error {
 		err = p.change(part.dir, *part.rate, &undo)
 	}
 	if err == nil {
-		err = p.still()
+		err = p.stays()
 	}
 	if err != nil {
 		return errors.Join(err, undo.run(), p.dropIfGone())

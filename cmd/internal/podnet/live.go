@@ -74,11 +74,33 @@ func (p *live) still() error {
 	return err
 }
 
-// dropIfGone deletes limits that were written for an attachment that went meanwhile.
+// stays makes sure that what was written goes with the attachment. DEL holds no lock; but
+// it deletes the veth before the rows, so as long as that stands they are to be deleted.
+func (p *live) stays() error {
+	if err := p.still(); err != nil {
+		return err
+	}
+	if !p.wired() {
+		return ErrWentAway
+	}
+	return nil
+}
+
+// wired says whether the host side of the veth stands.
+func (p *live) wired() bool {
+	host, err := p.Node.Link(p.row.Ifindex)
+	return err == nil && host.Name == p.row.HostIfName
+}
+
+// dropIfGone deletes limits that were written for an attachment that went meanwhile, and
+// of which DEL may not have known.
 func (p *live) dropIfGone() error {
-	_, err := p.Datapath.Maps.Ifaces.Get(p.row.Ifindex)
-	if !errors.Is(err, maps.ErrNotFound) {
-		return nil
+	row, err := p.Datapath.Maps.Ifaces.Get(p.row.Ifindex)
+	if err == nil && (row.Generation != p.row.Generation || p.wired()) {
+		return nil // they are another's by now, or still to be deleted
+	}
+	if err != nil && !errors.Is(err, maps.ErrNotFound) {
+		return err
 	}
 	m := p.Datapath.Maps.Limits
 	return errors.Join(m.Delete(p.row.Ifindex, maps.Ingress), m.Delete(p.row.Ifindex, maps.Egress))

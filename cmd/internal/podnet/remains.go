@@ -52,14 +52,8 @@ func (d *Deps) rowsOf(o maps.Owner) ([]maps.Iface, error) {
 // what its programs may have written to until it was gone, and last the row that names
 // it, unless something is left to be found by it.
 func (d *Deps) remove(i maps.Iface) error {
-	err := errors.Join(d.dropRoutes(i), d.deleteVeth(i))
-	// Who changes its limits meanwhile holds the lock, and finds the row that names it
-	// with all the others, or not at all.
-	unlock, lockErr := d.Datapath.Lock()
-	if lockErr == nil {
-		defer unlock()
-	}
-	if err = errors.Join(err, lockErr, d.dropState(i)); err != nil {
+	err := errors.Join(d.dropRoutes(i), d.deleteVeth(i), d.dropState(i))
+	if err != nil {
 		return err
 	}
 	return d.Datapath.Maps.Ifaces.Delete(i.Ifindex)
