@@ -71,6 +71,7 @@ const (
 	DatapathFeatureFEATURE_TCX          DatapathFeature = 2
 	DatapathFeatureFEATURE_SHARED_PORTS DatapathFeature = 4
 	DatapathFeatureFEATURE_FQ_CODEL     DatapathFeature = 8
+	DatapathFeatureFEATURE_TBF          DatapathFeature = 16
 )
 
 type DatapathFlow struct {

@@ -24,7 +24,7 @@ const (
 	// FeatureFqCodel says that limits are held with a queue a flow.
 	FeatureFqCodel = Features(bpf.DatapathFeatureFEATURE_FQ_CODEL)
 	// FeatureTBF says that limits can be held at all.
-	FeatureTBF = FeatureFqCodel << 1
+	FeatureTBF = Features(bpf.DatapathFeatureFEATURE_TBF)
 )
 
 const (

@@ -242,6 +242,7 @@ enum feature : __u32 {
 	FEATURE_TCX = 1 << 1,
 	FEATURE_SHARED_PORTS = 1 << 2, /* few numbers are free of the host's: `ports` holds its too */
 	FEATURE_FQ_CODEL = 1 << 3,     /* shapers have a queue a flow */
+	FEATURE_TBF = 1 << 4,	       /* limits can be held */
 };
 
 struct port_range {
