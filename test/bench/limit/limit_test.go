@@ -73,6 +73,24 @@ func TestRowVerdict(t *testing.T) {
 	}
 }
 
+// A cell that was good at once is not measured again.
+func TestRowMeasure(t *testing.T) {
+	for _, tc := range []struct {
+		wires []float64
+		want  int
+	}{{[]float64{1}, 1}, {[]float64{0.5, 1}, 2}, {[]float64{0.5, 1.1, 0.9}, 3}} {
+		var r row
+		n := 0
+		err := r.measure("udp", false, func() (figures, error) {
+			n++
+			return figures{Wire: tc.wires[n-1], Offered: 1.5}, nil
+		})
+		if err != nil || n != tc.want || r.udp.tries != n || r.udp.Wire != tc.wires[n-1] {
+			t.Errorf("%v: %d tries, %+v, %v; want %d", tc.wires, n, r.udp, err, tc.want)
+		}
+	}
+}
+
 func TestBarValue(t *testing.T) {
 	rounds := []round{
 		{"a": {rtt: 20}, "b": {rtt: 10}},

@@ -113,6 +113,7 @@ var picture = template.Must(template.New("svg").Funcs(template.FuncMap{
 <!-- SPDX-License-Identifier: Apache-2.0. Made by: go run ./test/bench/limit -only plot -doc docs/limits.md -->
 <title id="title">A limit of 10 Mbit/s from its first second on: rate and round trip, culvert and the reference plugin</title>
 <style>
+.paper { fill: #ffffff }
 text { font: 12px sans-serif; fill: #1f2328 }
 .head { font-weight: bold }
 .end { text-anchor: end }
@@ -123,6 +124,7 @@ path { fill: none; stroke-linejoin: round }
 .culvert { stroke: #0969da; stroke-width: 2 }
 .reference { stroke: #bc4c00; stroke-width: 1.5; stroke-dasharray: 6 2 }
 @media (prefers-color-scheme: dark) {
+.paper { fill: #0d1117 }
 text { fill: #e6edf3 }
 .grid { stroke: #3d444d }
 .limit { stroke: #9198a1 }
@@ -130,6 +132,7 @@ text { fill: #e6edf3 }
 .reference { stroke: #f0883e }
 }
 </style>
+<rect class="paper" width="100%" height="100%"/>
 <text class="head" x="{{.Left}}" y="20">One TCP stream into a pod with a limit of 10 Mbit/s and containerd's burst</text>
 <text x="{{.Left}}" y="40">rate at the wire, mean of 100 ms</text>
 <text x="{{.Left}}" y="{{add .TopRTT -10}}">round trip of a probe of 64 bytes beside it, one every 20 ms</text>

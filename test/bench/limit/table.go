@@ -93,19 +93,10 @@ func (o options) beside(ctx context.Context, pods []*pod, to peer) ([]row, error
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		err := parallel(len(pods), func(i int) (err error) {
-			f, judge := &rows[i].tcp, rows[i].tcpVerdict
-			if proto == "udp" {
-				f, judge = &rows[i].udp, rows[i].udpVerdict
-			}
-			for try := range tries {
-				*f, err = pods[i].load(to, proto, o.timesOf(pods[i].rate))
-				f.tries = try + 1
-				if err != nil || judge(o.emulated) == "ok" {
-					break
-				}
-			}
-			return err
+		err := parallel(len(pods), func(i int) error {
+			return rows[i].measure(proto, o.emulated, func() (figures, error) {
+				return pods[i].load(to, proto, o.timesOf(pods[i].rate))
+			})
 		})
 		if err != nil {
 			return nil, err
@@ -115,6 +106,22 @@ func (o options) beside(ctx context.Context, pods []*pod, to peer) ([]row, error
 		fmt.Fprintln(o.progress, r.markdown(o.emulated))
 	}
 	return rows, nil
+}
+
+// measure tries until the figures are within the bounds.
+func (r *row) measure(proto string, emulated bool, load func() (figures, error)) (err error) {
+	f, judge := &r.tcp, (*row).tcpVerdict
+	if proto == "udp" {
+		f, judge = &r.udp, (*row).udpVerdict
+	}
+	for try := range tries {
+		*f, err = load()
+		f.tries = try + 1
+		if err != nil || judge(r, emulated) == "ok" {
+			break
+		}
+	}
+	return err
 }
 
 func parallel(n int, f func(i int) error) error {
