@@ -55,7 +55,7 @@ func TestPrivilegedB5TwoInterfaces(t *testing.T) {
 			t.Logf("%.3f Mbit/s", got/1e6)
 			some, much := 0.5, 2.
 			if netns.Emulated() {
-				some, much = 0.2, 1.2
+				some, much = 0.02, 1.2
 			}
 			if share := got / rate; tc.limited && (share > highest || share < some) || !tc.limited && share < much {
 				t.Errorf("limited %v: got %.3f of %d Mbit/s", tc.limited, share, int(rate/1e6))
@@ -115,7 +115,7 @@ func (a *attacker) floods() {
 	a.Logf("limit %d Mbit/s: %.3f Mbit/s came in", a.rate/1e6, got/1e6)
 	least := 0.5
 	if netns.Emulated() {
-		least = 0.2
+		least = 0.02
 	}
 	if share := got / float64(a.rate); share > highest || share < least {
 		a.Errorf("limit %d Mbit/s: want %.1f-%.2f of it in %v, got %.3f Mbit/s", a.rate/1e6, least, highest, escapeWindow, got/1e6)

@@ -92,7 +92,8 @@ func bothWays(p *netns.Pod, outside *netns.Peer) map[string]netns.Stream {
 // changes sets a limit and wants its rate over the 500 ms from 100 ms after the command
 // was begun; up to three times.
 func changes(t *testing.T, p *netns.Pod, flows map[string]*netns.Running, last, next setting) {
-	least, most := lowest*float64(next.rate), highest*float64(next.rate)
+	least, most := bounds()
+	least, most = least*float64(next.rate), most*float64(next.rate)
 	if next.rate == 0 {
 		least, most = 0.7*float64(setOffer()), 2*float64(setOffer())
 	}
