@@ -34,7 +34,7 @@ var foreignQdiscs = []struct {
 // device but the pods' is made.
 func TestPrivilegedB7Beside(t *testing.T) {
 	netns.RequireRoot(t)
-	c := wireLimits(t)
+	c := wire(t, netns.Layout{})
 	node := c.Nodes[0]
 	at := map[*foreign]hook{}
 	hooks := []hook{{node, "up0", false}, {node, "up0", true}}

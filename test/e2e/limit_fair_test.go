@@ -25,7 +25,7 @@ const (
 // longer than through an idle one.
 func TestPrivilegedB3Fair(t *testing.T) {
 	netns.RequireRoot(t)
-	c := wireLimits(t)
+	c := wire(t, netns.Layout{})
 	c.Outside().Serve(t, 80)
 	for _, rate := range []uint64{10e6, 100e6} {
 		var both sync.WaitGroup

@@ -23,7 +23,7 @@ var bursts = map[string]uint64{
 // capped burst, whatever burst the runtime asked for.
 func TestPrivilegedB2FirstSecond(t *testing.T) {
 	netns.RequireRoot(t)
-	c := wireLimits(t)
+	c := wire(t, netns.Layout{})
 	turn := make(chan struct{}, 6)
 	var all sync.WaitGroup
 	for _, rate := range []uint64{1e6, 10e6, 100e6} {

@@ -41,7 +41,7 @@ func setLimits(t testing.TB, p *netns.Pod, rate string) {
 // down, from none and to none; CHECK agrees with it.
 func TestPrivilegedB6Rate(t *testing.T) {
 	netns.RequireRoot(t)
-	c := wireLimits(t)
+	c := wire(t, netns.Layout{})
 	outside := c.Outside()
 	limited := c.Nodes[0].Add(t, netns.PodSpec{Name: "limited", Bandwidth: &netns.Bandwidth{IngressRate: 10e6, EgressRate: 10e6}})
 	free := c.Nodes[0].Add(t, netns.PodSpec{Name: "free"})
@@ -137,7 +137,7 @@ func changes(t *testing.T, p *netns.Pod, flows map[string]*netns.Running, last, 
 // interrupts no connection.
 func TestPrivilegedB6Lossless(t *testing.T) {
 	netns.RequireRoot(t)
-	c := wireLimits(t)
+	c := wire(t, netns.Layout{})
 	node, outside := c.Nodes[0], c.Outside()
 	// One after the other: what an unlimited stream leaves no processor for is lost too.
 	ten := &netns.Bandwidth{IngressRate: 10e6, EgressRate: 10e6}

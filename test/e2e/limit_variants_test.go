@@ -16,7 +16,7 @@ import (
 // what the configuration says wins over what the runtime asks for.
 func TestPrivilegedB4Variants(t *testing.T) {
 	netns.RequireRoot(t)
-	c := wireLimits(t)
+	c := wire(t, netns.Layout{})
 	node, outside := c.Nodes[0], c.Outside()
 	rate := uint64(20e6)
 	if netns.Emulated() {
@@ -66,7 +66,7 @@ func TestPrivilegedB4Variants(t *testing.T) {
 // B4: the rows of limits say what was asked for.
 func TestPrivilegedB4Rows(t *testing.T) {
 	t.Parallel()
-	c := wireLimits(t)
+	c := wire(t, netns.Layout{})
 	node := c.Nodes[0]
 	p := node.Add(t, netns.PodSpec{Name: "p", Bandwidth: &netns.Bandwidth{IngressRate: 1e6, EgressRate: 2e6}})
 	set := tables(t, node)
@@ -81,7 +81,7 @@ func TestPrivilegedB4Rows(t *testing.T) {
 // B4: a pod without limits pays nothing for those of others.
 func TestPrivilegedB4Unlimited(t *testing.T) {
 	netns.RequireRoot(t)
-	c := wireLimits(t)
+	c := wire(t, netns.Layout{})
 	for name, b := range map[string]*netns.Bandwidth{"nothing": nil, "zeros": {}, "burst": {IngressBurst: 1 << 20, EgressBurst: 1 << 20}} {
 		t.Run(name, func(t *testing.T) { unlimited(t, c, c.Nodes[0].Add(t, netns.PodSpec{Name: name, Bandwidth: b})) })
 	}
