@@ -94,9 +94,10 @@ func (h *Handle) ChangeShaper(index int, s Shaper) error {
 // narrow sets the parameters of the shaper that stands until packets leave it. What was
 // let in before may be stuck then.
 func (h *Handle) narrow(index int, s Shaper, stuck bool) (err error) {
+	wait := flushTimeout
 	for range narrowTries {
 		if stuck {
-			err = h.flush(index, s)
+			err = h.flush(index, s, wait)
 		}
 		if err = errors.Join(err, h.setShaper(index, s)); err != nil {
 			return err
@@ -104,12 +105,14 @@ func (h *Handle) narrow(index int, s Shaper, stuck bool) (err error) {
 		if stuck, err = h.stuck(index, s); !stuck || err != nil {
 			return err
 		}
+		wait = mostStall // the kernel looks at the segment again when the rate would have had it go
 	}
 	return nil
 }
 
-// stuck says whether no packet leaves a shaper. A segment that was let in whole while
-// the burst was larger never does, and what is behind it does not either.
+// stuck says whether packets have ceased to leave a shaper before all have that waited
+// in it. A segment that was let in whole while the burst was larger never leaves, and what
+// is behind it does not either; what is before it does.
 func (h *Handle) stuck(index int, s Shaper) (bool, error) {
 	first, err := h.qdisc(index, netlink.HANDLE_ROOT)
 	if err != nil {
@@ -119,8 +122,8 @@ func (h *Handle) stuck(index int, s Shaper) (bool, error) {
 	if stall > mostStall {
 		return false, nil
 	}
-	deadline := time.After(stall)
-	for now := first; now.backlog > s.Burst && now.sent == first.sent; {
+	last, deadline := first.sent, time.After(stall)
+	for now := first; now.backlog > s.Burst && now.sent-first.sent < 2*first.backlog; { // others may go between
 		select {
 		case <-deadline:
 			return true, nil
@@ -128,6 +131,9 @@ func (h *Handle) stuck(index int, s Shaper) (bool, error) {
 		}
 		if now, err = h.qdisc(index, netlink.HANDLE_ROOT); err != nil {
 			return false, err
+		}
+		if now.sent != last { // it goes on
+			last, deadline = now.sent, time.After(stall)
 		}
 	}
 	return false, nil
@@ -137,7 +143,7 @@ func (h *Handle) stuck(index int, s Shaper) (bool, error) {
 // At a rate that is far lower it would stay for seconds, all that comes meanwhile be
 // dropped, and a segment of 64 KiB never go. The bucket gets as many bytes as wait, not
 // more: what comes behind them goes at the rate of s, and is no larger than its burst.
-func (h *Handle) flush(index int, s Shaper) error {
+func (h *Handle) flush(index int, s Shaper, wait time.Duration) error {
 	now, err := h.qdisc(index, netlink.HANDLE_ROOT)
 	if err != nil || now.backlog <= s.Burst {
 		return err
@@ -147,7 +153,7 @@ func (h *Handle) flush(index int, s Shaper) error {
 	if err := modify(h.nl.QdiscChange, tbf(index, once)); err != nil {
 		return fmt.Errorf("flush shaper of device %d: %w", index, err)
 	}
-	deadline := time.After(flushTimeout)
+	deadline := time.After(wait)
 	for now.backlog > s.Burst {
 		select {
 		case <-deadline:

@@ -266,6 +266,31 @@ func TestPrivilegedShaperLetsGoSegments(t *testing.T) {
 	})
 }
 
+// Nor does one that what is smaller stands before.
+func TestPrivilegedShaperLetsGoLaterSegments(t *testing.T) {
+	shapers(t, func(p *pipe, flows *FlowQueues) {
+		p.must(p.h.addShaper(p.index, Shaper{Rate: 50e3, Burst: 42e3, Queue: 300e3, Flows: flows}))
+		c, err := net.Dial("udp4", "10.0.0.2:9")
+		p.must(err)
+		defer c.Close()
+		raw, err := c.(*net.UDPConn).SyscallConn()
+		p.must(err)
+		p.must(raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_UDP, unix.UDP_SEGMENT, 1000) }))
+		p.must(err)
+		for _, size := range []int{38_000, 1000, 1000, 1000, 1000, 1000, 1000, 28_000} { // the first empties the bucket
+			_, err := c.Write(make([]byte, size))
+			p.must(err)
+		}
+		narrow := Shaper{Rate: 100e3, Burst: 3028, Queue: 12e3, Flows: flows}
+		p.must(p.h.setShaper(p.index, narrow)) // as if all that had come behind the flush
+		p.must(p.h.narrow(p.index, narrow, false))
+		p.expect(100e3, flows)
+		if got, took := p.receive(72); got != 72 {
+			p.Errorf("%d of 72 arrived in %v\n%s", got, took, p.tc("-s qdisc show dev va"))
+		}
+	})
+}
+
 // Neither is anything lost when a limit comes and goes while datagrams pass.
 func TestPrivilegedShaperComesAndGoes(t *testing.T) {
 	shapers(t, func(p *pipe, flows *FlowQueues) {
