@@ -24,7 +24,7 @@ const (
 	tickNS = 64
 )
 
-func tbf(index int, s Shaper) netlink.Qdisc {
+func tbf(index int, s Shaper) *netlink.Tbf {
 	// Rounded up: a burst of one packet that is a byte too short would let none pass.
 	tick := s.Rate * tickNS
 	ticks := (s.Burst*1e9 + tick - 1) / tick

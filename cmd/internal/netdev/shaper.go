@@ -38,6 +38,7 @@ type ShaperState struct {
 
 const (
 	openRate = 100e9 // byte/s: holds nothing back
+	peakRate = 1e15  // byte/s: 64 KiB take no nanosecond
 
 	flushPause = time.Millisecond
 	// A sender that goes on sending finds the full bucket at once. Else the kernel sleeps
@@ -150,7 +151,10 @@ func (h *Handle) flush(index int, s Shaper, wait time.Duration) error {
 	}
 	once := s
 	once.Burst, once.Queue = now.backlog, s.Burst // a change fills the bucket
-	if err := modify(h.nl.QdiscChange, tbf(index, once)); err != nil {
+	q := tbf(index, once)
+	// A peak that holds nothing back, for its burst: what comes meanwhile is cut to that.
+	q.Peakrate, q.Minburst = peakRate, uint32(s.Burst)
+	if err := modify(h.nl.QdiscChange, q); err != nil {
 		return fmt.Errorf("flush shaper of device %d: %w", index, err)
 	}
 	deadline := time.After(wait)
