@@ -8,7 +8,6 @@
 #include "lib/connect.h"
 #include "lib/forward.h"
 #include "lib/neighbour.h"
-#include "lib/parse.h"
 #include "lib/stack.h"
 
 /* Pod to anywhere: tc ingress, host side of the pod's veth. */

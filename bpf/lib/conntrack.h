@@ -2,7 +2,7 @@
 /* What the host knows of a tuple: netfilter's conntrack (kfuncs, 6.1) and its sockets. */
 #pragma once
 
-#include "pkt.h"
+#include "parse.h"
 
 /* Only pointed to; complete, since a forward declaration does not match the kernel's BTF. */
 struct nf_conn {

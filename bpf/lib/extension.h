@@ -2,7 +2,7 @@
 /* IPv6 extension headers: what is behind them. */
 #pragma once
 
-#include "pkt.h"
+#include "parse.h"
 
 #define IPV6_EXTENSIONS 6 /* headers before the transport's that are read */
 

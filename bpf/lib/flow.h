@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "pkt.h"
+#include "parse.h"
 
 #define FLOW_CLOSED_BY_FIN (FLOW_FIN_SELF | FLOW_FIN_PEER)
 /* How far a client's acknowledgement may be from the pod's last sequence number. After

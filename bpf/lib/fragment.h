@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include "pkt.h"
+#include "parse.h"
 
 #define FRAGMENT_TIMEOUT_NS (30 * NSEC_PER_SEC) /* net.ipv4.ipfrag_time */
 /* How far the network may have put a datagram's fragments out of order; a row that stays

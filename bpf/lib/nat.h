@@ -4,7 +4,7 @@
 
 #include "crc32c.h"
 #include "csum.h"
-#include "pkt.h"
+#include "parse.h"
 
 /* Network header: the addresses of f (unless NULL) and, where the packet takes a hop,
  * the TTL.

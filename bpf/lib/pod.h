@@ -2,7 +2,7 @@
 /* Pods: who has an address, and how one is reached. */
 #pragma once
 
-#include "pkt.h"
+#include "parse.h"
 
 static __always_inline struct pod *pod_find(const struct addr *a)
 {

@@ -6,7 +6,7 @@
  */
 #pragma once
 
-#include "pkt.h"
+#include "parse.h"
 
 /* The kinds of __builtin_preserve_field_info */
 #define FIELD_OFFSET 0
