@@ -24,11 +24,7 @@ import (
 // release is the kernel's, and whether it is at least so new.
 func release(t *testing.T, major, minor int) (string, bool) {
 	t.Helper()
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
-	r := unix.ByteSliceToString(u.Release[:])
+	r := netns.Kernel()
 	var x, y int
 	if _, err := fmt.Sscanf(r, "%d.%d", &x, &y); err != nil {
 		t.Fatalf("read kernel release %q: %v", r, err)

@@ -14,7 +14,6 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
 	"github.com/culvert-cni/culvert/bpf"
 	"github.com/culvert-cni/culvert/loader"
@@ -104,11 +103,7 @@ func programs(t *testing.T) []string {
 
 // No program has grown by 20 % on this kernel since its column was written.
 func TestPrivilegedCounts(t *testing.T) {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		t.Fatal(err)
-	}
-	release := unix.ByteSliceToString(u.Release[:])
+	release := netns.Kernel()
 	kernel, err := kernelOf(release)
 	if err != nil {
 		t.Fatal(err)

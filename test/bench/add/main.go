@@ -37,8 +37,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.rounds, "rounds", 11, "rounds to measure, after one to warm up")
 	flag.IntVar(&o.pods, "pods", 0, "pods with a hostPort that are on each node before")
-	flag.StringVar(&o.bin.Culvert, "bin", "bin", "where culvert is")
-	flag.StringVar(&o.bin.Ref, "ref", "bin/ref", "where the reference plugins are")
+	o.bin.Flags()
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/test/netns"
 )
 
 type options struct {
@@ -73,7 +75,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("measure without a limit: %w", err)
 	}
-	fmt.Fprintf(out, "kernel %s, %d rounds of %s; without a limit %s\n", release(), o.rounds, o.window, free)
+	fmt.Fprintf(out, "kernel %s, %d rounds of %s; without a limit %s\n", netns.Kernel(), o.rounds, o.window, free)
 	r := results{}
 	for i := range o.rounds {
 		for _, c := range cells {
@@ -93,12 +95,4 @@ func run(ctx context.Context, o options, out io.Writer) error {
 	}
 	r.report(out, cells)
 	return nil
-}
-
-func release() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }

@@ -5,13 +5,13 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/culvert-cni/culvert/test/bench/stats"
 	"github.com/culvert-cni/culvert/test/netns"
 )
 
@@ -88,11 +88,11 @@ func ask(from *netns.NS, to netip.Addr, size int, window time.Duration) (f small
 
 // quantile of the answers in ms, NaN if there were none.
 func (f small) quantile(q float64) float64 {
-	if len(f.rtts) == 0 {
-		return math.NaN()
+	var ms []float64
+	for _, rtt := range f.rtts {
+		ms = append(ms, rtt.Seconds()*1e3)
 	}
-	i := int(math.Ceil(q*float64(len(f.rtts)))) - 1
-	return f.rtts[max(i, 0)].Seconds() * 1e3
+	return stats.Quantile(ms, q)
 }
 
 // loss in percent.

@@ -18,7 +18,8 @@ type candidate struct {
 	horizon time.Duration // of EDT; 0: TBF
 }
 
-// candidates: the second is what culvert sets where the kernel has fq_codel.
+// candidates: the second is what culvert sets where the kernel has fq_codel; the first what it
+// set elsewhere, before its queue had room for most of another packet.
 var candidates = []candidate{
 	{name: "tbf bfifo"},
 	{name: today, codel: true},
@@ -28,8 +29,8 @@ var candidates = []candidate{
 
 const today = "tbf fq_codel"
 
-// tbf is culvert's shaper for a rate without a burst of its own and an MTU of 1500, in
-// bytes: cmd/internal/podnet/limit.go.
+// tbf is culvert's shaper, when this was measured, for a rate without a burst of its own and
+// an MTU of 1500, in bytes. What it is now: cmd/internal/podnet/limit.go.
 func tbf(rate uint64) (burst, queue uint64) {
 	const packet = 1514
 	burst = max(rate/8/250, 2*packet)
@@ -39,7 +40,7 @@ func tbf(rate uint64) (burst, queue uint64) {
 	return burst, max(rate/8/100, burst+packet, 8*packet)
 }
 
-// fqCodel is culvert's child of a TBF, in the same place: microseconds and bytes.
+// fqCodel is culvert's child of a TBF, as it is there: microseconds and bytes.
 func fqCodel(rate uint64) (target, interval, memory uint64) {
 	const packet, overhead = 1514, 2 << 10
 	target = max(5000, packet*8*1_000_000/rate*5/4)
@@ -95,7 +96,7 @@ func supported() error {
 		name, _, _ := strings.Cut(kind, " ")
 		if err := tc(ns, "qdisc replace dev lo root "+kind); err != nil {
 			return fmt.Errorf("kernel %s has no qdisc %s (module sch_%s), so there is nothing to compare here; "+
-				"run it in a virtual machine: test/lab/vm-run.sh 6.12 (%w)", release(), name, name, err)
+				"run it in a virtual machine: test/lab/vm-run.sh 6.12 (%w)", netns.Kernel(), name, name, err)
 		}
 		if err := tc(ns, "qdisc del dev lo root"); err != nil {
 			return err

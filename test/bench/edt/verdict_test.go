@@ -86,7 +86,7 @@ func TestIdleTime(t *testing.T) {
 	}
 }
 
-// The shapers compared are those that culvert sets (podnet's TestShaper has the figures).
+// The shapers compared are those that culvert set then (podnet's TestShaper has today's).
 func TestTBF(t *testing.T) {
 	for _, tt := range []struct{ rate, burst, queue uint64 }{
 		{1e6, 3028, 12112}, {10e6, 5000, 12500}, {100e6, 68 << 10, 125000},

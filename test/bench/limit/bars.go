@@ -63,25 +63,12 @@ func (b bar) value(rounds []round) float64 {
 	if b.to == "" {
 		return median(rounds, b.path, b.m)
 	}
-	return stats.Ratio(column(rounds, b.path, b.m), column(rounds, b.to, b.m))
-}
-
-// column is a metric of a path, round by round; NaN where it was not measured.
-func column(rounds []round, path string, m metric) []float64 {
-	var v []float64
-	for _, r := range rounds {
-		x, ok := r[path][m]
-		if !ok {
-			x = math.NaN()
-		}
-		v = append(v, x)
-	}
-	return v
+	return stats.Ratio(stats.Column(rounds, b.path, b.m), stats.Column(rounds, b.to, b.m))
 }
 
 // median is that of the rounds that have the metric.
 func median(rounds []round, path string, m metric) float64 {
-	return stats.Median(slices.DeleteFunc(column(rounds, path, m), math.IsNaN))
+	return stats.Median(slices.DeleteFunc(stats.Column(rounds, path, m), math.IsNaN))
 }
 
 func report(w io.Writer, rounds []round) {
@@ -109,7 +96,7 @@ func report(w io.Writer, rounds []round) {
 		if b.to != "" {
 			to = "x reference"
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", b.id, b.m, b.path, to, bound(b.least), bound(b.most), figure(v), within(b.least, v, b.most))
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", b.id, b.m, b.path, to, bound(b.least), bound(b.most), figure(v), stats.Within(b.least, v, b.most))
 	}
 }
 
@@ -120,17 +107,10 @@ func bound(v float64) string {
 	return fmt.Sprint(v)
 }
 
-// figure has three digits that mean something.
+// figure is a plain 0 where nothing was lost.
 func figure(v float64) string {
-	switch {
-	case math.IsNaN(v):
-		return ""
-	case v == 0:
+	if v == 0 {
 		return "0"
-	case v < 10:
-		return fmt.Sprintf("%.3f", v)
-	case v < 100:
-		return fmt.Sprintf("%.1f", v)
 	}
-	return fmt.Sprintf("%.0f", v)
+	return stats.Figure(v)
 }

@@ -3,9 +3,9 @@
 package main
 
 import (
-	"math"
-	"slices"
 	"time"
+
+	"github.com/culvert-cni/culvert/test/bench/stats"
 )
 
 // latency is what became of a series of probes or requests.
@@ -21,20 +21,11 @@ func summary(samples []sample) latency {
 			ms = append(ms, float64(s.rtt)/1e6)
 		}
 	}
-	l := latency{P50: quantile(ms, 0.5), P99: quantile(ms, 0.99)}
+	l := latency{P50: stats.Quantile(ms, 0.5), P99: stats.Quantile(ms, 0.99)}
 	if len(samples) > 0 {
 		l.Lost = 1 - float64(len(ms))/float64(len(samples))
 	}
 	return l
-}
-
-// quantile is the least of v that a share q of v does not exceed; NaN of nothing.
-func quantile(v []float64, q float64) float64 {
-	if len(v) == 0 {
-		return math.NaN()
-	}
-	v = slices.Sorted(slices.Values(v))
-	return v[max(int(math.Ceil(q*float64(len(v))))-1, 0)]
 }
 
 // figures are what a load through a limit was: shares of the limit, and the round trip

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/culvert-cni/culvert/test/bench/stats"
 )
 
 // small is what a pod does beside its bulk flows.
@@ -113,7 +115,7 @@ func writeFairness(w io.Writer, rows []fairRow) {
 			if r.flows == 0 {
 				idle = r.small
 			} else {
-				verdict = within(0, r.small.ping.P99-idle.ping.P99, excess)
+				verdict = stats.Within(0, r.small.ping.P99-idle.ping.P99, excess)
 			}
 			fmt.Fprintf(w, "| %s | %s | %s |%s%s%s %s |\n", name(r.rate), r.dir, flowCount(r.flows),
 				r.small.ping, r.small.short, r.small.request, verdict)

@@ -47,9 +47,8 @@ func main() {
 	flag.DurationVar(&o.time, "time", 3*time.Second, "a cell is measured; 2.5 times that below 5 Mbit/s")
 	flag.StringVar(&o.only, "only", "table,reference,fairness,plot", "parts to run")
 	flag.StringVar(&o.doc, "doc", "", "document whose parts for this kernel are replaced; the picture goes beside it")
-	flag.StringVar(&o.kernel, "kernel", release(), "what the document is to call this kernel")
-	flag.StringVar(&o.bin.Culvert, "bin", "bin", "where culvert is")
-	flag.StringVar(&o.bin.Ref, "ref", "bin/ref", "where the reference plugins are")
+	flag.StringVar(&o.kernel, "kernel", netns.Kernel(), "what the document is to call this kernel")
+	o.bin.Flags()
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -119,11 +118,3 @@ func (o options) section() string {
 
 // picture is where the plot goes.
 func (o options) picture() string { return filepath.Join(filepath.Dir(o.doc), "limits.svg") }
-
-func release() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
-}

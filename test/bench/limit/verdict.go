@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"strings"
+
+	"github.com/culvert-cni/culvert/test/bench/stats"
 )
 
 // Bounds of what passes a limit, as shares of it, at the wire (M11).
@@ -16,19 +18,6 @@ const (
 
 	leastOffer = 1.2 // UDP: with less the limit was not tried
 )
-
-// within is a verdict on a value.
-func within(least, v, most float64) string {
-	switch {
-	case math.IsNaN(v):
-		return "not measured"
-	case v > most:
-		return fmt.Sprintf("MISS by %.1f %%", 100*(v/most-1))
-	case v < least:
-		return fmt.Sprintf("MISS by %.1f %%", 100*(1-v/least))
-	}
-	return "ok"
-}
 
 // verdict of a row. An emulated machine is too slow to fill a limit: something has to
 // pass, and not more than the limit.
@@ -49,11 +38,11 @@ func (r row) verdict(emulated bool) string {
 }
 
 func (r row) tcpVerdict(emulated bool) string {
-	return within(floor(leastTCP, emulated), r.tcp.Wire, most)
+	return stats.Within(floor(leastTCP, emulated), r.tcp.Wire, most)
 }
 
 func (r row) udpVerdict(emulated bool) string {
-	v := within(floor(leastUDP, emulated), r.udp.Wire, most)
+	v := stats.Within(floor(leastUDP, emulated), r.udp.Wire, most)
 	if r.udp.Offered < leastOffer && !emulated {
 		return fmt.Sprintf("was offered at %.2f only", r.udp.Offered)
 	}

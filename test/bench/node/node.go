@@ -6,6 +6,7 @@ package node
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -18,6 +19,12 @@ import (
 
 // Binaries say where the built programs are.
 type Binaries struct{ Culvert, Ref string }
+
+// Flags has the command line say it.
+func (b *Binaries) Flags() {
+	flag.StringVar(&b.Culvert, "bin", "bin", "where culvert is")
+	flag.StringVar(&b.Ref, "ref", "bin/ref", "where the reference plugins are")
+}
 
 // Node is a network namespace with an uplink, on which one chain makes pods. The node has
 // Addr there and Addr6, whom it is wired to Gateway and Gateway6, where its default

@@ -2,12 +2,7 @@
 
 package main
 
-import (
-	"fmt"
-	"math"
-
-	"github.com/culvert-cni/culvert/test/bench/stats"
-)
+import "github.com/culvert-cni/culvert/test/bench/stats"
 
 // bar is what culvert is to reach: a metric of a path, as a ratio to another path's or,
 // if there is none, itself.
@@ -55,30 +50,9 @@ func bars() []bar {
 // value is the median of the rounds, NaN if one side was not measured.
 func (b bar) value(rounds []round) float64 {
 	if b.to == "" {
-		return stats.Median(column(rounds, b.path, b.m))
+		return stats.Median(stats.Column(rounds, b.path, b.m))
 	}
-	return stats.Ratio(column(rounds, b.path, b.m), column(rounds, b.to, b.m))
+	return stats.Ratio(stats.Column(rounds, b.path, b.m), stats.Column(rounds, b.to, b.m))
 }
 
-func (b bar) verdict(value float64) string {
-	switch {
-	case math.IsNaN(value):
-		return "not measured"
-	case value <= b.most:
-		return "ok"
-	}
-	return fmt.Sprintf("MISS by %.1f %%", 100*(value/b.most-1))
-}
-
-// column is a metric of a path, round by round; NaN where it was not measured.
-func column(rounds []round, path string, m metric) []float64 {
-	var v []float64
-	for _, r := range rounds {
-		x, ok := r[path][m]
-		if !ok {
-			x = math.NaN()
-		}
-		v = append(v, x)
-	}
-	return v
-}
+func (b bar) verdict(value float64) string { return stats.Within(0, value, b.most) }

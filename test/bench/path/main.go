@@ -25,6 +25,7 @@ import (
 
 	"github.com/culvert-cni/culvert/test/bench/load"
 	"github.com/culvert-cni/culvert/test/bench/node"
+	"github.com/culvert-cni/culvert/test/netns"
 )
 
 type options struct {
@@ -40,8 +41,7 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 7, "rounds to measure")
 	flag.DurationVar(&o.time, "time", 600*time.Millisecond, "a cell is measured")
 	flag.IntVar(&o.cpu, "cpu", runtime.NumCPU()-1, "processor that clients and servers share")
-	flag.StringVar(&o.bin.Culvert, "bin", "bin", "where culvert is")
-	flag.StringVar(&o.bin.Ref, "ref", "bin/ref", "where the reference plugins are")
+	o.bin.Flags()
 	flag.StringVar(&o.json, "json", "", "file for every round's figures (-: standard output)")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
@@ -66,7 +66,7 @@ func run(ctx context.Context, o options, out io.Writer) error {
 		}
 		rounds = append(rounds, r)
 	}
-	fmt.Fprintf(out, "%d rounds, %s a cell, processor %d, kernel %s\n\n", o.rounds, o.time, o.cpu, release())
+	fmt.Fprintf(out, "%d rounds, %s a cell, processor %d, kernel %s\n\n", o.rounds, o.time, o.cpu, netns.Kernel())
 	if err := report(out, s.paths, rounds); err != nil {
 		return err
 	}
@@ -85,12 +85,4 @@ func writeJSON(file string, out io.Writer, rounds []round) error {
 		return err
 	}
 	return os.WriteFile(file, b, 0o644)
-}
-
-func release() string {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return "unknown"
-	}
-	return unix.ByteSliceToString(u.Release[:])
 }

@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"text/tabwriter"
 
@@ -19,11 +18,11 @@ func report(out io.Writer, paths []*path, rounds []round) error {
 	for _, p := range paths {
 		fmt.Fprint(w, p.name)
 		for _, m := range []metric{rr, crr, udp, stream} {
-			fmt.Fprintf(w, "\t%s\t%s", figure(stats.Median(column(rounds, p.name, m))),
-				figure(stats.Ratio(column(rounds, p.name, m), column(rounds, raw, m))))
+			fmt.Fprintf(w, "\t%s\t%s", stats.Figure(stats.Median(stats.Column(rounds, p.name, m))),
+				stats.Figure(stats.Ratio(stats.Column(rounds, p.name, m), stats.Column(rounds, raw, m))))
 		}
 		for _, m := range []metric{bpfThere, bpfBack} {
-			fmt.Fprintf(w, "\t%s", figure(stats.Median(column(rounds, p.name, m))))
+			fmt.Fprintf(w, "\t%s", stats.Figure(stats.Median(stats.Column(rounds, p.name, m))))
 		}
 		fmt.Fprintln(w)
 	}
@@ -33,28 +32,15 @@ func report(out io.Writer, paths []*path, rounds []round) error {
 	fmt.Fprintln(w, "bar\twhat\tof\tto\tmost\tis\t")
 	for _, b := range all {
 		v := b.value(rounds)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.id, b.m, b.path, b.to, figure(b.most), figure(v), b.verdict(v))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", b.id, b.m, b.path, b.to, stats.Figure(b.most), stats.Figure(v), b.verdict(v))
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, p := range paths {
-		if n := stats.Median(column(rounds, p.name, lost)); n > 0 {
+		if n := stats.Median(stats.Column(rounds, p.name, lost)); n > 0 {
 			fmt.Fprintf(out, "%s: %.0f of a million datagrams were lost\n", p.name, n)
 		}
 	}
 	return nil
-}
-
-// figure has three digits that mean something.
-func figure(v float64) string {
-	switch {
-	case math.IsNaN(v):
-		return ""
-	case v < 10:
-		return fmt.Sprintf("%.3f", v)
-	case v < 100:
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.0f", v)
 }

@@ -58,3 +58,28 @@ func TestRatio(t *testing.T) {
 		})
 	}
 }
+
+func TestQuantile(t *testing.T) {
+	for _, tc := range []struct{ q, want float64 }{{0, 1}, {0.5, 2}, {0.75, 3}, {0.99, 4}, {1, 4}} {
+		if got := stats.Quantile([]float64{4, 1, 3, 2}, tc.q); got != tc.want {
+			t.Errorf("Quantile %.2f = %v, want %v", tc.q, got, tc.want)
+		}
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, tc := range []struct {
+		least, v, most float64
+		want           string
+	}{
+		{0.95, 1, 1.02, "ok"},
+		{0.95, 0.95, 1.02, "ok"},
+		{0.95, 1.122, 1.02, "MISS by 10.0 %"},
+		{0.95, 0.475, 1.02, "MISS by 50.0 %"},
+		{0, math.NaN(), 1, "not measured"},
+	} {
+		if got := stats.Within(tc.least, tc.v, tc.most); got != tc.want {
+			t.Errorf("Within(%v, %v, %v) = %q, want %q", tc.least, tc.v, tc.most, got, tc.want)
+		}
+	}
+}
