@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # limits.sh [-host]: all figures of docs/limits.md. Rates and latencies on this machine, with the reference
-# plugin beside; then, unless -host is given, the table under other kernels in qemu. There the clock goes by
-# instructions (-icount), so that what this machine does beside has no say in the figures.
+# plugin beside; then, unless -host is given, the table under other kernels in qemu, whose clock goes by
+# instructions.
 #
 #   KERNELS  version prefixes or names                      [6.1 6.12 6.18]
 #   VM_TIME  that a cell is measured in a guest             [2s]
@@ -18,7 +18,7 @@ CGO_ENABLED=0 go build -o "$share/limit" ./test/bench/limit
 test/bpffs.sh "$share/limit" -doc docs/limits.md
 [ "${1:-}" != -host ] || exit 0
 export VM_SHARE=$share VM_TIMEOUT=${VM_TIMEOUT:-3600} VM_MEM=${VM_MEM:-2048}
-export VM_CPUS=1 VM_ACCEL=tcg,thread=single VM_QEMU='qemu-system-x86_64 -icount shift=1,sleep=off'
+export VM_CLOCK=instructions
 export VM_MODULES="veth sch_tbf sch_ingress cls_bpf nf_conntrack"
 for k in $KERNELS; do
   cp docs/limits.md "$share/"

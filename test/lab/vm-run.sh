@@ -18,6 +18,8 @@
 #   VM_MEM      guest memory in MiB                   [1024]
 #   VM_CPUS     guest processors                      [2]
 #   VM_ACCEL    kvm, tcg or auto                      [auto]
+#   VM_CLOCK    instructions: without kvm the guest's clock goes by the instructions that it executes, on one
+#               processor. Slower, but what else this machine does has no say in what the guest measures.
 #   VM_CPU      qemu cpu model                        [max,-cx16,la57=off]
 #               (with cx16, qemu 7.2 without kvm crashes newer kernels at boot)
 #   VM_QEMU     qemu, options may follow              [qemu-system-x86_64]
@@ -32,7 +34,7 @@
 set -euo pipefail
 
 : "${VM_CACHE:=/tmp/vm-run}" "${VM_SHARE:=$PWD}" "${VM_TIMEOUT:=180}" "${VM_MEM:=1024}"
-: "${VM_CPUS:=2}" "${VM_ACCEL:=auto}" "${VM_CPU:=max,-cx16,la57=off}" "${VM_FLAVOUR:=cloud-amd64}"
+: "${VM_CPUS:=2}" "${VM_ACCEL:=auto}" "${VM_CLOCK:=}" "${VM_CPU:=max,-cx16,la57=off}" "${VM_FLAVOUR:=cloud-amd64}"
 : "${VM_FS:=auto}" "${VM_MODULES:=}" "${VM_PASS:=}" "${VM_APPEND:=}" "${VM_DEBUG:=}"
 : "${VM_QEMU:=qemu-system-x86_64}"
 : "${VM_SUITES:=bullseye bullseye-security bookworm bookworm-security bookworm-backports trixie trixie-security trixie-backports}"
@@ -306,6 +308,9 @@ if [ "$accel" = auto ]; then
   # /dev/kvm alone is not enough: without vmx or svm (KVM_PVM hosts) it cannot run a stock kernel.
   accel=tcg
   if [ -w /dev/kvm ] && grep -qE '^flags.* (vmx|svm)( |$)' /proc/cpuinfo; then accel=kvm; fi
+fi
+if [ "$accel" = tcg ] && [ "$VM_CLOCK" = instructions ]; then
+  accel=tcg,thread=single VM_CPUS=1 VM_QEMU="$VM_QEMU -icount shift=1,sleep=off"
 fi
 [ "$accel" = tcg ] && accel=tcg,thread=multi
 

@@ -47,12 +47,7 @@ const (
 )
 
 // shaperKind is the decision how limits are held, made when the datapath is loaded.
-func shaperKind(f maps.Features) maps.Shaper {
-	if f&maps.FeatureFqCodel != 0 {
-		return maps.ShaperTBFFqCodel
-	}
-	return maps.ShaperTBF
-}
+func shaperKind(f maps.Features) maps.Shaper { return kindOf(f&maps.FeatureFqCodel != 0) }
 
 // kindOf tells the kind from what a shaper is, or is to be.
 func kindOf(flows bool) maps.Shaper {

@@ -6,13 +6,13 @@
 // prints each measurement, medians with their spread, and what the rule of
 // docs/decisions/0003-shaper.md says of them.
 //
-// It needs root and a kernel with fq, fq_codel and tcx: Debian's, in a virtual machine. With
-// -icount the machine's clock goes on with the instructions that it executes, so what else
-// the host does changes nothing.
+// It needs root and a kernel with fq, fq_codel and tcx: Debian's, in a virtual machine whose
+// clock goes on with the instructions that it executes, so what else the host does changes
+// nothing.
 //
 //	CGO_ENABLED=0 go build -o /tmp/edt/ ./test/bench/edt
-//	VM_CPUS=1 VM_ACCEL=tcg,thread=single VM_QEMU='qemu-system-x86_64 -icount shift=1,sleep=off' \
-//	  VM_TIMEOUT=5000 VM_SHARE=/tmp/edt nice -n 19 test/lab/vm-run.sh 6.12 /tmp/edt/edt -cells '10M|GSO'
+//	VM_CLOCK=instructions VM_TIMEOUT=5000 VM_SHARE=/tmp/edt \
+//	  nice -n 19 test/lab/vm-run.sh 6.12 /tmp/edt/edt -cells '10M|GSO'
 package main
 
 import (
