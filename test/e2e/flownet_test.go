@@ -216,8 +216,13 @@ func (r *runner) release(name string) error {
 func (r *runner) answerOrReset(name string) error {
 	srv, req := r.to[name].server, r.held[name]
 	var err error
+	client := r.seen[name] // its port may have been changed
 	if req != nil {
 		err = srv.Release(r.key(name))
+		// The server's delayed acknowledgement, 40 ms after the request, may have been reset before.
+		if errors.Is(err, syscall.ECONNRESET) || err != nil && srv.WasReset(client) {
+			return nil
+		}
 	} else {
 		req, err = r.open[name].Send("")
 	}
@@ -232,7 +237,6 @@ func (r *runner) answerOrReset(name string) error {
 		}
 		answer <- err
 	}()
-	client := r.seen[name] // its port may have been changed
 	for {
 		select {
 		case err := <-answer:
