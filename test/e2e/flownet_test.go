@@ -215,16 +215,16 @@ func (r *runner) release(name string) error {
 // has to be reset, so that neither waits for ever.
 func (r *runner) answerOrReset(name string) error {
 	srv, req := r.to[name].server, r.held[name]
-	var err error
 	client := r.seen[name] // its port may have been changed
+	var err error
 	if req != nil {
 		err = srv.Release(r.key(name))
-		// The server's delayed acknowledgement, 40 ms after the request, may have been reset before.
-		if errors.Is(err, syscall.ECONNRESET) || err != nil && srv.WasReset(client) {
-			return nil
-		}
 	} else {
 		req, err = r.open[name].Send("")
+	}
+	// A delayed acknowledgement, up to 40 ms after what it is for, may have been reset before.
+	if errors.Is(err, syscall.ECONNRESET) || err != nil && srv.WasReset(client) {
+		return nil
 	}
 	if err != nil {
 		return err
