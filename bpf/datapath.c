@@ -19,12 +19,13 @@ int from_pod(struct __sk_buff *skb)
 	struct pkt p;
 
 	skb->tc_index = 0;
-	if (is_tagged(skb)) /* the stack takes a priority tag off and goes on */
-		return finish(skb, HOOK_FROM_POD, -DROP_SOURCE);
 	if (parse(skb, &p) == CONTINUE) {
 		pod = pod_of_sender(skb, &p, &verdict);
 		if (!pod && verdict != TO_STACK)
 			return finish(skb, HOOK_FROM_POD, verdict);
+	} else if (is_tagged(skb) && !is_unchecked(skb)) {
+		/* the stack takes a priority tag off and goes on */
+		return finish(skb, HOOK_FROM_POD, -DROP_SOURCE);
 	}
 	if (!pod || pod->ifindex != skb->ifindex || (pod->flags & POD_LIMIT_EGRESS)) {
 		verdict = egress_limit(skb, &p);
@@ -36,8 +37,10 @@ int from_pod(struct __sk_buff *skb)
 		if (verdict != CONTINUE || !pod)
 			return finish(skb, HOOK_FROM_POD, verdict);
 	}
-	/* The frame is for us, whatever MAC address the veth has been given since. */
-	if (skb->pkt_type != PACKET_HOST)
+	/* The frame is for us, whatever MAC address the veth has been given since. Chained, the
+	 * host side may be a bridge's port.
+	 */
+	if (skb->pkt_type != PACKET_HOST && !(pod->flags & POD_CHAINED))
 		bpf_skb_change_type(skb, PACKET_HOST);
 
 	return finish(skb, HOOK_FROM_POD, forward(skb, &p, pod->generation, HOOK_FROM_POD));

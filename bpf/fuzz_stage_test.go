@@ -14,7 +14,10 @@ import (
 	"github.com/culvert-cni/culvert/test/packet/model"
 )
 
-const masquerade = bpf.DatapathPodFlagPOD_MASQUERADE
+const (
+	checked    = bpf.DatapathPodFlagPOD_SOURCE_CHECK
+	masquerade = bpf.DatapathPodFlagPOD_MASQUERADE
+)
 
 // stage is a node that a model looks at too: both have the same tables.
 type stage struct {
@@ -32,7 +35,8 @@ type stagePod struct {
 }
 
 // stagePods: two that are masqueraded, one of them with an ingress limit; a second
-// interface of the first one's container; and a chained one with a small MTU.
+// interface of the first one's container; and a chained one with a small MTU, whose
+// sources nobody checks.
 var stagePods = []struct {
 	name       string
 	v4, v6     string
@@ -41,9 +45,9 @@ var stagePods = []struct {
 	mtu        uint32
 	flags      bpf.DatapathPodFlag
 }{
-	{"a", "10.1.0.2", "fd00:1::2", genA, genA, podMTU, masquerade},
-	{"b", "10.1.0.3", "fd00:1::3", genB, genB, podMTU, masquerade | bpf.DatapathPodFlagPOD_LIMIT_INGRESS},
-	{"c", "10.1.0.4", "fd00:1::4", 3003, genA, podMTU, 0},
+	{"a", "10.1.0.2", "fd00:1::2", genA, genA, podMTU, checked | masquerade},
+	{"b", "10.1.0.3", "fd00:1::3", genB, genB, podMTU, checked | masquerade | bpf.DatapathPodFlagPOD_LIMIT_INGRESS},
+	{"c", "10.1.0.4", "fd00:1::4", 3003, genA, podMTU, checked},
 	{"d", "10.1.0.5", "fd00:1::5", 4004, 4004, 600, masquerade | bpf.DatapathPodFlagPOD_CHAINED},
 }
 
@@ -90,13 +94,13 @@ func (s *stage) addPod(dev packet.Device, i int) {
 	at := stagePod{dev, [2]netip.Addr{ip(p.v4), ip(p.v6)}}
 	s.pods = append(s.pods, at)
 	row := bpf.DatapathPod{Generation: p.generation, Ifindex: uint32(dev.Index), Netns: p.netns, Mtu: p.mtu,
-		Flags: bpf.DatapathPodFlagPOD_SOURCE_CHECK | p.flags, Mac: dev.Peer, HostMac: dev.MAC}
+		Flags: p.flags, Mac: dev.Peer, HostMac: dev.MAC}
 	iface := bpf.DatapathIface{Generation: p.generation, Netns: uint64(p.netns), Mtu: p.mtu}
 	for j, a := range at.addrs {
 		s.putPod(a, row)
 		iface.Addrs[j] = packet.Addr(a)
 		s.Pods[model.AddrOf(a)] = model.Pod{Generation: p.generation, Device: dev.Index, Netns: p.netns, MTU: int(p.mtu),
-			MAC: dev.Peer, HostMAC: dev.MAC, Chained: p.flags&bpf.DatapathPodFlagPOD_CHAINED != 0, Masquerade: p.flags&masquerade != 0}
+			MAC: dev.Peer, HostMAC: dev.MAC, Checked: p.flags&checked != 0, Chained: p.flags&bpf.DatapathPodFlagPOD_CHAINED != 0, Masquerade: p.flags&masquerade != 0}
 	}
 	packet.Put(s, s.maps.Ifaces, bpf.DatapathIfaceKey{Ifindex: uint32(dev.Index)}, iface)
 	s.Links[dev.Index] = model.Link{Netns: p.netns, Addrs: []model.Addr{model.AddrOf(at.addrs[0]), model.AddrOf(at.addrs[1])}}

@@ -165,23 +165,6 @@ func TestPrivilegedLinkTalk(t *testing.T) {
 	}
 }
 
-// Chained, direct flows stay in the stack; a hostPort is carried.
-func TestPrivilegedChained(t *testing.T) {
-	eachFamily(t, func(n *node, f family) {
-		chained := n.a.row
-		chained.Flags = bpf.DatapathPodFlagPOD_CHAINED
-		n.putPod(f.a, chained)
-		p := between(f.client, f.a, syn)
-		out := n.fromUplink(p)
-		n.passed(out, p)
-		n.tables(out, nil, nil)
-		n.hostport(anyAddr, 80, packet.ProtoTCP, 8080)
-		p = between(f.client, f.node, syn)
-		n.delivered(n.fromUplink(p), n.a, p.To(f.a, 8080).Hop())
-		n.notDropped()
-	})
-}
-
 // A counter row adds up.
 func TestPrivilegedCounter(t *testing.T) {
 	n := newNode(t)

@@ -69,9 +69,9 @@ __noinline int answer_arp(struct __sk_buff *skb)
 	if (!pod || !arp || arp->hardware != bpf_htons(1) || arp->protocol != bpf_htons(ETH_P_IP) ||
 	    arp->hardware_len != ETH_ALEN || arp->protocol_len != 4)
 		return TO_STACK;
-	if (!arp_is_honest(skb, arp, pod))
+	if ((pod->flags & POD_SOURCE_CHECK) && !arp_is_honest(skb, arp, pod))
 		return -DROP_SOURCE;
-	if (arp->operation != bpf_htons(1))
+	if (arp->operation != bpf_htons(1) || (pod->flags & POD_CHAINED))
 		return TO_STACK;
 	addr_v4(&target, *(__be32 *)arp->target);
 	if (is_on_link(skb, &target))
@@ -106,7 +106,7 @@ __noinline int answer_solicitation(struct __sk_buff *skb, struct pkt *p)
 {
 	struct pod *pod = pod_on_link(skb);
 	struct nd_frame *nd;
-	struct addr source, target; /* copies: 6.1 takes no global function's argument for a key */
+	struct addr source, target, gateway; /* copies: 6.1 takes no global function's argument for a key */
 
 	nd = pkt_at(skb, 0, sizeof(*nd));
 	if (!p || !pod || !nd || p->l4 != ETH_HLEN + sizeof(struct ipv6hdr) || skb->len != sizeof(*nd) ||
@@ -114,6 +114,9 @@ __noinline int answer_solicitation(struct __sk_buff *skb, struct pkt *p)
 		return CONTINUE; /* duplicate address detection is about the pod alone */
 	__builtin_memcpy(&target, nd->target, sizeof(target));
 	source = p->tuple.src;
+	addr_gateway6(&gateway);
+	if ((pod->flags & POD_CHAINED) && !addr_equal(&target, &gateway))
+		return CONTINUE;
 	if (is_on_link(skb, &target) || !has_mac_of(skb, pod) ||
 	    (!addr_is_link_local6(&source) && !is_on_link(skb, &source)))
 		return CONTINUE;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What a pod may say of itself: packets from its own addresses and its own MAC address,
  * and nothing that would lead others astray (CVE-2020-10749). All else is dropped as
- * `source`, or as `loopback`.
+ * `source`, or as `loopback`. Chained, that is the main plugin's business, unless it is
+ * asked for: what is not the pod's goes to the stack.
  */
 #pragma once
 
@@ -15,6 +16,14 @@ static __always_inline bool has_mac_of(struct __sk_buff *skb, const struct pod *
 
 	return eth && *(__u32 *)eth->h_source == *(__u32 *)pod->mac &&
 	       *(__u16 *)(eth->h_source + 4) == *(__u16 *)(pod->mac + 4);
+}
+
+/* Is the pod on this link one that may say what it likes? */
+__noinline int is_unchecked(struct __sk_buff *skb)
+{
+	struct pod *here = pod_on_link(skb);
+
+	return here && !(here->flags & POD_SOURCE_CHECK);
 }
 
 /* A container with several interfaces may send any of their addresses from any, but
@@ -57,7 +66,7 @@ __noinline int leads_astray(struct __sk_buff *skb, struct pkt *p)
 	struct addr target, gateway;
 	void *at;
 
-	if (!p || !is_icmp(p))
+	if (!p || !is_icmp(p) || is_unchecked(skb))
 		return 0;
 	if (p->version == 4)
 		return p->icmp_type == ICMP_REDIRECT;
@@ -125,13 +134,14 @@ static __always_inline struct pod *pod_of_sender(struct __sk_buff *skb, struct p
 	if (unlikely(p->rowless) && leads_astray(skb, p))
 		return NULL;
 	if (likely(pod && pod->ifindex == skb->ifindex))
-		return has_mac_of(skb, pod) ? pod : NULL;
-	if (pod)
-		return same_netns(skb, pod->netns) ? pod : NULL;
-	if (own_answer(skb, p))
+		return !(pod->flags & POD_SOURCE_CHECK) || has_mac_of(skb, pod) ? pod : NULL;
+	if (pod && same_netns(skb, pod->netns))
+		return pod;
+	if (!pod && own_answer(skb, p))
 		return pod_find(&p->tuple.src);
-	*verdict = addr_is_loopback(&p->tuple.src) ? -DROP_LOOPBACK :
-		   is_link_talk(skb, p)		   ? TO_STACK :
-						     -DROP_SOURCE;
+	if (addr_is_loopback(&p->tuple.src))
+		*verdict = -DROP_LOOPBACK;
+	else if (is_unchecked(skb) || is_link_talk(skb, p))
+		*verdict = TO_STACK;
 	return NULL;
 }

@@ -100,6 +100,7 @@ type Pod struct {
 	Netns        uint32
 	MTU          int
 	MAC, HostMAC [6]byte
+	Checked      bool // speaks for itself alone
 	Chained      bool
 	Masquerade   bool
 }

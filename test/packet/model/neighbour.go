@@ -7,7 +7,7 @@ import "net/netip"
 const solicitation = 86 // bytes of one with the sender's address as its only option
 
 // solicited turns a pod's neighbour solicitation for anybody but itself into the
-// gateway's answer.
+// gateway's answer. A chained one's gateway is somebody else: only the hidden caller is ours.
 func (n *Node) solicited(in In, v *view) bool {
 	pod, ok := n.Pods[n.Links[in.Device].first()]
 	b := n.out
@@ -21,7 +21,7 @@ func (n *Node) solicited(in In, v *view) bool {
 	target := Addr(nd[8:24])
 	src := netip.AddrFrom16(v.Src)
 	honest := [6]byte(in.Frame[6:]) == pod.MAC && (src.IsLinkLocalUnicast() || n.onLink(in, v.Src))
-	if n.onLink(in, target) || !honest {
+	if pod.Chained && target != gateway(true) || n.onLink(in, target) || !honest {
 		return false
 	}
 	copy(b, b[6:12])

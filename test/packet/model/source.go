@@ -6,27 +6,34 @@ import "net/netip"
 
 // sender is the generation of the pod that sends, or what becomes of a packet that is
 // from none: a pod speaks with its own addresses, those of another interface of its
-// container, and on its link before it has one; always with its own MAC address.
+// container, and on its link before it has one; always with its own MAC address. What an
+// unchecked one says beside that is the stack's.
 func (n *Node) sender(in In, v *view) (uint64, step) {
 	if v.Dst.loopback() {
 		return 0, drop(Loopback)
 	}
-	if v.unreadable && n.astray(in, v) {
+	link := n.Links[in.Device]
+	here := n.Pods[link.first()]
+	unchecked := here.Generation != 0 && !here.Checked
+	if v.unreadable && !unchecked && n.astray(in, v) {
 		return 0, drop(Source)
 	}
-	link := n.Links[in.Device]
-	ownMAC := [6]byte(in.Frame[6:]) == n.Pods[link.first()].MAC
-	if pod, ok := n.Pods[v.Src]; ok && (!v.v6 || !v.Src.v4()) {
-		if pod.Device != in.Device && pod.Netns != link.Netns || !ownMAC {
-			return 0, drop(Source)
-		}
+	ownMAC := [6]byte(in.Frame[6:]) == here.MAC
+	pod, ok := n.Pods[v.Src]
+	ok = ok && (!v.v6 || !v.Src.v4())
+	if ok && (pod.Device == in.Device && unchecked || (pod.Device == in.Device || pod.Netns == link.Netns) && ownMAC) {
 		return pod.Generation, step{}
 	}
-	if generation, loose, ok := n.ownAnswer(in, v); ok {
+	if generation, loose, own := n.ownAnswer(in, v); own && !ok {
 		return generation, step{loose: loose}
 	}
-	if v.Src.loopback() {
+	switch {
+	case v.Src.loopback():
 		return 0, drop(Loopback)
+	case unchecked:
+		return 0, toStack
+	case ok:
+		return 0, drop(Source)
 	}
 	src := netip.AddrFrom16(v.Src)
 	if ownMAC && v.v6 && v.Proto == icmp6 && (src.IsUnspecified() || src.IsLinkLocalUnicast()) {
