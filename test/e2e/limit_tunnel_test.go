@@ -5,9 +5,6 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -42,7 +39,7 @@ func TestPrivilegedB5Tunnel(t *testing.T) {
 					_, _ = p.Run("", "tc", "qdisc", "del", "dev", p.IfName, "root") // may be gone
 				}
 				outside.IP(t, fmt.Sprintf("route replace 10.99.0.0/24 dev vx0 src 10.99.0.2 advmss %d", mss))
-				seen := watch(func() uint64 { return transmitted(node.NS, "up0") })
+				seen := watch(func() uint64 { return transmitted(t, node.NS, "up0") })
 				r, err := netns.Stream{Proto: "tcp", From: p.NS, To: outside.NS, Dst: to, Flows: 8}.Start()
 				if err != nil {
 					t.Fatal(err)
@@ -65,16 +62,4 @@ func TestPrivilegedB5Tunnel(t *testing.T) {
 			})
 		}
 	}
-}
-
-// transmitted is a device's own count of bytes, 0 if it has none.
-func transmitted(ns *netns.NS, dev string) (bytes uint64) {
-	var text []byte
-	_ = ns.Do(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/dev"); return err })
-	for line := range strings.Lines(string(text)) {
-		if name, counts, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && name == dev {
-			bytes, _ = strconv.ParseUint(strings.Fields(counts)[8], 10, 64)
-		}
-	}
-	return bytes
 }
