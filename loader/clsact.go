@@ -12,8 +12,10 @@ import (
 
 // A clsact filter cannot be pinned. That a device which is no pod's carries ours is
 // remembered by an empty directory among the links, made before the filter is.
-func (d *Datapath) mark(h hook, ifindex int) string {
-	return filepath.Join(d.dirs.links, linkName(h, ifindex)+"_clsact")
+func (d *Datapath) mark(h hook, ifindex int) string { return markPath(d.dirs, h, ifindex) }
+
+func markPath(d dirs, h hook, ifindex int) string {
+	return filepath.Join(d.links, linkName(h, ifindex)+"_clsact")
 }
 
 func (d *Datapath) attachClsact(h hook, ifindex int) error {
@@ -27,7 +29,7 @@ func (d *Datapath) attachClsact(h hook, ifindex int) error {
 		return err
 	}
 	defer prog.Close()
-	return d.opts.Netlink.AttachClsact(ifindex, h.egress, prog.FD(), filterName(h))
+	return d.opts.Netlink.AttachClsact(ifindex, h.egress, prog.FD(), filterName(h, d.opts.PinPath))
 }
 
 // detachClsact removes our filter where there may be one. On a pod's veth there is one
@@ -43,4 +45,13 @@ func (d *Datapath) detachClsact(h hook, ifindex int) error {
 	return removePin(mark)
 }
 
-func filterName(h hook) string { return "culvert_" + h.program }
+// filterName tells of a filter what it is and, unless that is the default, which pinPath it
+// belongs to: pins that were lost are found again by it. The kernel takes 255 bytes.
+func filterName(h hook, pinPath string) string {
+	name := "culvert_" + h.program
+	if pinPath == DefaultPinPath {
+		return name
+	}
+	name += "@" + pinPath
+	return name[:min(len(name), 255)]
+}

@@ -42,6 +42,8 @@ type Options struct {
 	Attach  AttachMode   // AttachAuto if empty
 	Netlink Netlink      // needed to attach by clsact and to check it
 	Log     *slog.Logger // discarded if nil
+	// Did is told, a sentence each, what Ensure repaired; it may be nil.
+	Did func(what string)
 }
 
 // Datapath is a loaded datapath. It holds descriptors of the maps alone; programs are
@@ -49,9 +51,13 @@ type Options struct {
 type Datapath struct {
 	Maps *maps.Set
 
-	opts Options
-	dirs dirs
+	opts  Options
+	dirs  dirs
+	fresh bool
 }
+
+// Fresh says that Ensure made the tables: what pods there are, no row tells of.
+func (d *Datapath) Fresh() bool { return d.fresh }
 
 // Open opens what is pinned, of whatever build. It never changes anything. It fails
 // with ErrNotLoaded when there is nothing, with ErrNotBPFFS when there could not be.
@@ -72,8 +78,9 @@ func Open(opts Options) (*Datapath, error) {
 }
 
 // Ensure opens the datapath of this binary's build, after having loaded what is
-// missing: it mounts bpffs if pinPath lies under /sys/fs/bpf and none is there, loads
-// the module nf_conntrack, loads and pins the object, and replaces the programs of
+// missing: it mounts bpffs if pinPath lies under /sys/fs/bpf and none is there, pins
+// again the tables that the kernel still has of pins which are gone, loads the module
+// nf_conntrack, loads and pins the object, and replaces the programs of
 // another build wherever they are attached. It is idempotent; where everything is in
 // place it reads one row, takes no lock and does not look into the object.
 func Ensure(opts Options) (*Datapath, error) {
@@ -92,10 +99,32 @@ func Ensure(opts Options) (*Datapath, error) {
 	if d := openCurrent(opts); d != nil {
 		return d, nil // somebody else loaded it while we waited
 	}
+	if err := reopen(opts); err != nil {
+		return nil, explain(opts.PinPath, err)
+	}
+	fresh := !exists(filepath.Join(dirsOf(opts.PinPath).maps, bpf.DatapathMapIfaces))
 	if err := load(opts); err != nil {
 		return nil, explain(opts.PinPath, err)
 	}
-	return Open(opts)
+	d, err := Open(opts)
+	if err != nil {
+		return nil, err
+	}
+	d.fresh = fresh
+	return d, nil
+}
+
+// reopen finds tables whose pins are gone.
+func reopen(opts Options) error {
+	n, err := recoverPins(opts)
+	if err != nil {
+		return err
+	}
+	if n > 0 {
+		opts.Log.Warn("pinned again tables whose pins were gone", "pinPath", opts.PinPath, "tables", n)
+		opts.Did(fmt.Sprintf("pinned %d tables again whose pins were gone from %s: every row is there", n, opts.PinPath))
+	}
+	return nil
 }
 
 // Close releases the descriptors; what is loaded stays.
@@ -111,6 +140,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Netlink == nil {
 		o.Netlink = noNetlink{}
+	}
+	if o.Did == nil {
+		o.Did = func(string) {}
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -165,12 +197,19 @@ func load(opts Options) error {
 		return err
 	}
 	defer coll.Close()
+	if err := bindMaps(coll); err != nil {
+		return err
+	}
 
 	set, err := maps.Open(dirs.maps)
 	if err != nil {
 		return err
 	}
 	defer set.Close()
+	was, err := set.Config.Get()
+	if err != nil {
+		return err
+	}
 	config, err := unfinished(set, features(opts, coll, has.conntrack))
 	if err != nil {
 		return err
@@ -181,7 +220,12 @@ func load(opts Options) error {
 	if err := replaceAttached(opts, dirs, coll, set); err != nil {
 		return err
 	}
+	told := "loaded the datapath"
+	if was.Build != 0 && was.Build != bpf.Build() {
+		told = "put the programs of this build in the place of another one's"
+	}
 	config.Build = bpf.Build()
+	opts.Did(fmt.Sprintf("%s (build %016x)", told, config.Build))
 	opts.Log.Info("loaded datapath", "build", fmt.Sprintf("%016x", config.Build), "features", config.Features)
 	return set.Config.Put(config)
 }

@@ -21,6 +21,8 @@ type Netlink interface {
 	DetachClsact(ifindex int, egress bool) error
 	// HasClsact says whether our filter is there.
 	HasClsact(ifindex int, egress bool) (bool, error)
+	// ListFilters lists our filters, those of every pinPath, on all devices.
+	ListFilters() ([]Filter, error)
 	// HasQdisc says whether the kernel has qdiscs of a kind, after having it load the
 	// module. It touches no device of the node.
 	HasQdisc(kind string) (bool, error)
@@ -34,6 +36,7 @@ var errNoNetlink = errors.New("this program cannot manage clsact filters and qdi
 func (noNetlink) AttachClsact(int, bool, int, string) error { return errNoNetlink }
 func (noNetlink) DetachClsact(int, bool) error              { return errNoNetlink }
 func (noNetlink) HasClsact(int, bool) (bool, error)         { return false, errNoNetlink }
+func (noNetlink) ListFilters() ([]Filter, error)                { return nil, errNoNetlink }
 func (noNetlink) HasQdisc(string) (bool, error)             { return false, errNoNetlink }
 
 // FakeNetlink is the Netlink of tests: filters in memory.
@@ -87,6 +90,17 @@ func (f *FakeNetlink) HasClsact(ifindex int, egress bool) (bool, error) {
 	}
 	_, ok := f.Filters[FakeHook{ifindex, egress}]
 	return ok, nil
+}
+
+// ListFilters knows no programs.
+func (f *FakeNetlink) ListFilters() ([]Filter, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var list []Filter
+	for h, name := range f.Filters {
+		list = append(list, Filter{Ifindex: h.Ifindex, Egress: h.Egress, Name: name})
+	}
+	return list, nil
 }
 
 func (f *FakeNetlink) HasQdisc(kind string) (bool, error) {

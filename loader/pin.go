@@ -20,8 +20,10 @@ const bpffsRoot = "/sys/fs/bpf"
 // dirs are the three directories of a schema.
 type dirs struct{ maps, progs, links string }
 
-func dirsOf(pinPath string) dirs {
-	root := filepath.Join(pinPath, fmt.Sprintf("v%d", Schema))
+func dirsOf(pinPath string) dirs { return dirsOfSchema(pinPath, Schema) }
+
+func dirsOfSchema(pinPath string, schema uint32) dirs {
+	root := filepath.Join(pinPath, fmt.Sprintf("v%d", schema))
 	return dirs{
 		maps:  filepath.Join(root, "maps"),
 		progs: filepath.Join(root, "progs"),
@@ -29,13 +31,20 @@ func dirsOf(pinPath string) dirs {
 	}
 }
 
+// pinPathOf is the reverse of dirsOf.
+func pinPathOf(d dirs) string { return filepath.Dir(filepath.Dir(d.maps)) }
+
 // prepare makes the directories that the pins go to.
 func prepare(opts Options) error {
 	if err := checkKernel(); err != nil {
 		return err
 	}
-	if err := mountBPFFS(opts.PinPath); err != nil {
+	mounted, err := mountBPFFS(opts.PinPath)
+	if err != nil {
 		return explain(opts.PinPath, err)
+	}
+	if mounted {
+		opts.Did("mounted a bpffs at " + bpffsRoot)
 	}
 	if err := checkBPFFS(opts.PinPath); err != nil {
 		return err
@@ -50,18 +59,18 @@ func prepare(opts Options) error {
 }
 
 // mountBPFFS mounts a bpffs at /sys/fs/bpf if pinPath lies there and none is mounted.
-func mountBPFFS(pinPath string) error {
+func mountBPFFS(pinPath string) (mounted bool, err error) {
 	if pinPath != bpffsRoot && !strings.HasPrefix(pinPath, bpffsRoot+"/") {
-		return nil
+		return false, nil
 	}
 	if on, err := onBPFFS(bpffsRoot); err != nil || on {
-		return err
+		return false, err
 	}
-	err := unix.Mount("bpf", bpffsRoot, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
+	err = unix.Mount("bpf", bpffsRoot, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700")
 	if err != nil {
-		return fmt.Errorf("mount bpffs at %s: %w", bpffsRoot, err)
+		return false, fmt.Errorf("mount bpffs at %s: %w", bpffsRoot, err)
 	}
-	return nil
+	return true, nil
 }
 
 // onBPFFS says whether what is made at path would lie on a bpffs: it asks the nearest

@@ -78,7 +78,7 @@ func replaceAttached(opts Options, dirs dirs, coll *ebpf.Collection, set *maps.S
 		case a.stale():
 			err = removePin(a.path)
 		case a.clsact:
-			err = opts.Netlink.AttachClsact(a.ifindex, a.hook.egress, prog.FD(), filterName(a.hook))
+			err = opts.Netlink.AttachClsact(a.ifindex, a.hook.egress, prog.FD(), filterName(a.hook, opts.PinPath))
 		default:
 			err = updateLink(a.path, prog)
 		}
@@ -103,7 +103,7 @@ func replacePod(opts Options, coll *ebpf.Collection, ifindex int) error {
 	for _, h := range podHooks() {
 		ours, err := opts.Netlink.HasClsact(ifindex, h.egress)
 		if err == nil && ours {
-			err = opts.Netlink.AttachClsact(ifindex, h.egress, coll.Programs[h.program].FD(), filterName(h))
+			err = opts.Netlink.AttachClsact(ifindex, h.egress, coll.Programs[h.program].FD(), filterName(h, opts.PinPath))
 		}
 		if err != nil && !gone(err) {
 			return fmt.Errorf("replace %s on iface %d: %w", h.program, ifindex, err)

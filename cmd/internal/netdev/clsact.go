@@ -5,9 +5,12 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/loader"
 )
 
 // Our filter's place, the same on every device, so that it is found and replaced
@@ -15,6 +18,7 @@ import (
 const (
 	filterHandle   = 1
 	filterPriority = 0x4355 // "CU"
+	filterPrefix   = "culvert_"
 )
 
 // AttachClsact implements loader.Netlink.
@@ -44,23 +48,53 @@ func (h *Handle) DetachClsact(ifindex int, egress bool) error {
 
 // HasClsact implements loader.Netlink.
 func (h *Handle) HasClsact(ifindex int, egress bool) (bool, error) {
+	f, err := h.ourFilterAt(ifindex, egress)
+	return f != nil, err
+}
+
+// ourFilterAt gives what is in our filter's place; nil if nothing is.
+func (h *Handle) ourFilterAt(ifindex int, egress bool) (*netlink.BpfFilter, error) {
 	want := ourFilter(ifindex, egress)
 	filters, err := dump(func() ([]netlink.Filter, error) {
 		return h.nl.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}, want.Parent)
 	})
 	switch {
 	case errors.Is(err, unix.EINVAL): // no such qdisc
-		return false, nil
+		return nil, nil
 	case err != nil:
-		return false, fmt.Errorf("list filters of device %d: %w", ifindex, gone(err))
+		return nil, fmt.Errorf("list filters of device %d: %w", ifindex, gone(err))
 	}
 	for _, f := range filters {
 		a := f.Attrs()
-		if f.Type() == want.Type() && a.Handle == want.Handle && a.Priority == want.Priority {
-			return true, nil
+		if b, ok := f.(*netlink.BpfFilter); ok && a.Handle == want.Handle && a.Priority == want.Priority {
+			return b, nil
 		}
 	}
-	return false, nil
+	return nil, nil
+}
+
+// ListFilters implements loader.Netlink. It asks the devices that have a clsact qdisc.
+func (h *Handle) ListFilters() ([]loader.Filter, error) {
+	qdiscs, err := dump(func() ([]netlink.Qdisc, error) { return h.nl.QdiscList(nil) })
+	if err != nil {
+		return nil, fmt.Errorf("list qdiscs: %w", err)
+	}
+	var list []loader.Filter
+	for _, q := range qdiscs {
+		if q.Type() != "clsact" {
+			continue
+		}
+		for _, egress := range []bool{false, true} {
+			f, err := h.ourFilterAt(q.Attrs().LinkIndex, egress)
+			if err != nil && !errors.Is(err, unix.ENODEV) {
+				return nil, err
+			}
+			if f != nil && strings.HasPrefix(f.Name, filterPrefix) {
+				list = append(list, loader.Filter{Ifindex: q.Attrs().LinkIndex, Egress: egress, Name: f.Name, Program: uint32(f.Id)})
+			}
+		}
+	}
+	return list, nil
 }
 
 func (h *Handle) addClsact(ifindex int) error {

@@ -15,6 +15,8 @@ import (
 // Uplinks are the devices where traffic from outside comes in and leaves.
 type Uplinks struct {
 	Links []Link
+	// Names are those that were asked for; none: the rule found Links.
+	Names []string
 	// LeftOut would be uplinks but for their type: a tunnel without an Ethernet header.
 	LeftOut []Link
 	// Default4 and Default6 say whether the family has a default route of somebody's.
@@ -31,7 +33,7 @@ func (e NoSuchUplink) Error() string { return fmt.Sprintf("uplink %q: %s", e.Nam
 // which names are culvert's own. Its cost does not grow with the pods but for the walk
 // over their routes, whose headers alone are looked at.
 func (h *Handle) Uplinks(names []string, ours func(name string) bool) (Uplinks, error) {
-	var u Uplinks
+	u := Uplinks{Names: names}
 	var candidates []int
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		on, err := h.defaultRoutes(family)

@@ -28,10 +28,12 @@ type Link struct {
 	Kind  string // "veth", "bridge", ...; "device" for hardware
 	// PeerIndex is the index of the other end of a veth, in the namespace of that one.
 	PeerIndex int
+	Master    int // index of the bridge, or whatever it is a port of; 0: none
 	MAC       net.HardwareAddr
 	MTU       int
 	Ethernet  bool
 	Up        bool // administratively
+	Alias     string
 }
 
 // CreateVeth makes the pair, both ends down, by one request: the MACs are there before
@@ -116,7 +118,7 @@ func toLink(l netlink.Link) Link {
 	a := l.Attrs()
 	return Link{
 		Index: a.Index, Name: a.Name, Kind: l.Type(), PeerIndex: a.ParentIndex,
-		MAC: a.HardwareAddr, MTU: a.MTU,
+		Master: a.MasterIndex, MAC: a.HardwareAddr, MTU: a.MTU, Alias: a.Alias,
 		Ethernet: a.EncapType == "ether", Up: a.Flags&net.FlagUp != 0,
 	}
 }

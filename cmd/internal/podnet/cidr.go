@@ -138,10 +138,14 @@ func (c *check) ranges() error {
 	return nil
 }
 
-// releaseNetworks takes a network, "" for every one, off the lists if it has no attachment.
-// It is called after a row of ifaces was deleted, and reads no large table unless the
-// lists name the network.
+// releaseNetworks takes a network, "" for every one, off the lists if it has no attachment,
+// and the uplinks that it alone wanted. It is called after a row of ifaces was deleted.
 func (d *Deps) releaseNetworks(network string) error {
+	return errors.Join(d.releaseRanges(network), d.releaseUplinks(network))
+}
+
+// releaseRanges reads no large table unless the lists name the network.
+func (d *Deps) releaseRanges(network string) error {
 	dead, err := d.listedDead(network)
 	if err != nil || len(dead) == 0 {
 		return err

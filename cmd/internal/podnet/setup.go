@@ -191,6 +191,9 @@ func (s *setup) prepareNode(context.Context) error {
 	if err := s.enableForwarding(); err != nil {
 		return err
 	}
+	if err := s.nameUplinks(); err != nil {
+		return err
+	}
 	for _, l := range s.Uplinks.Links {
 		if err := s.Datapath.AttachUplink(l.Index); err != nil {
 			return err
