@@ -155,7 +155,7 @@ func TestPrivilegedUplinkVanishes(t *testing.T) {
 func TestPrivilegedUplinkByClsact(t *testing.T) {
 	n := newNode(t, AttachClsact, false)
 	n.do(t, func() error { return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachUplink(n.dev)) })
-	if n.fake.Attached != 2 || n.fake.Filters[FakeHook{n.dev, true}] != "culvert_to_uplink" {
+	if n.fake.Attached != 2 || n.fake.Filters[FakeHook{n.dev, true}] != "culvert_to_uplink@"+n.d.opts.PinPath {
 		t.Errorf("%d calls, filters %v", n.fake.Attached, n.fake.Filters)
 	}
 	n.do(t, func() error {
