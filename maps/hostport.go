@@ -21,11 +21,11 @@ type HostportKey struct {
 }
 
 func (k HostportKey) String() string {
-	at := fmt.Sprintf("*:%d", k.Port)
+	host := "*"
 	if k.Addr.IsValid() {
-		at = netip.AddrPortFrom(k.Addr, k.Port).String()
+		host = k.Addr.String()
 	}
-	return fmt.Sprintf("hostPort %s/%s", at, ProtoName(k.Proto))
+	return fmt.Sprintf("hostPort %s:%d/%s", host, k.Port, ProtoName(k.Proto))
 }
 
 // Hostport is a row of hostports: where a hostPort leads.

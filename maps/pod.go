@@ -23,6 +23,9 @@ const (
 	PodLimitEgress  = PodFlags(bpf.DatapathPodFlagPOD_LIMIT_EGRESS)
 	PodMasquerade   = PodFlags(bpf.DatapathPodFlagPOD_MASQUERADE)
 	PodChained      = PodFlags(bpf.DatapathPodFlagPOD_CHAINED)
+	// PodOwnClsact says, in ifaces, that the clsact qdisc of a chained pod's veth is ours.
+	// No program looks at it.
+	PodOwnClsact PodFlags = 1 << 15
 )
 
 // Pod is a row of pods: one address of an attachment. The rows of one attachment share

@@ -22,8 +22,8 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if c.prevResult != nil {
-		return badValue("prevResult", "(given)", "culvert cannot be chained behind another plugin yet")
+	if err := c.checkAdd(); err != nil {
+		return err
 	}
 	s, err := openPodSession("ADD", args, c)
 	if err != nil {
@@ -35,12 +35,25 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer dp.Close()
-	deps := s.deps(dp)
-	result, err := podnet.Setup(ctx, deps, s.spec())
-	if err != nil {
-		return err
+	return s.connect(ctx, s.deps(dp))
+}
+
+// connect makes the pod's interface, or chained, works on the one that there is, and prints
+// the result.
+func (s *session) connect(ctx context.Context, deps *podnet.Deps) error {
+	print := s.conf.printPrev
+	if s.conf.chained {
+		if err := podnet.Chain(ctx, deps, s.spec()); err != nil {
+			return err
+		}
+	} else {
+		result, err := podnet.Setup(ctx, deps, s.spec())
+		if err != nil {
+			return err
+		}
+		print = func() error { return printResult(result, s.conf.cniVersion) }
 	}
-	if err := printResult(result, c.cniVersion); err != nil {
+	if err := print(); err != nil {
 		return errors.Join(err, podnet.Teardown(ctx, deps, s.owner()))
 	}
 	return nil

@@ -33,5 +33,8 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 	if err := podnet.Check(s.deps(dp), s.spec(), c.prevResult); err != nil {
 		return err
 	}
+	if c.chained {
+		return nil
+	}
 	return s.ipam().Check(ctx)
 }

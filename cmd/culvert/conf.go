@@ -26,6 +26,8 @@ type conf struct {
 	name       string
 	ipamType   string
 	prevResult *current.Result
+	prevRaw    json.RawMessage // as it came, if it is of cniVersion
+	chained    bool            // without ipam: behind a plugin that made the interface
 
 	pinPath  string
 	attach   loader.AttachMode
@@ -41,6 +43,7 @@ type conf struct {
 	exclude     []netip.Prefix
 	ingress     podnet.Rate
 	egress      podnet.Rate
+	sourceCheck bool
 	ipMasq      bool
 	nonMasq     []netip.Prefix // those of the key, or the ranges that the IPAM plugin gives from
 	dns         types.DNS
@@ -53,7 +56,7 @@ func parse(stdin []byte, cniArgs string) (*conf, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range []func(object) error{c.parseIPAM, c.parseNode, c.parseMasquerade, c.parseHostports, c.parseBandwidth, c.parseDNS, c.parsePrevResult} {
+	for _, part := range []func(object) error{c.parseIPAM, c.parseNode, c.parseMasquerade, c.parseHostports, c.parseBandwidth, c.parseDNS, c.parseReplaced, c.parsePrevResult, c.parseMode} {
 		if err := part(top); err != nil {
 			return nil, err
 		}
@@ -203,14 +206,14 @@ func (c *conf) parsePrevResult(top object) error {
 		version = c.cniVersion // runtimes leave it out, it is that of the configuration
 		raw = withVersion(raw, version)
 	}
+	if version == c.cniVersion {
+		c.prevRaw = raw
+	}
 	prev, err := create.Create(version, raw)
 	if err != nil {
 		return fail(err)
 	}
 	c.prevResult, err = current.NewResultFromResult(prev)
-	if err == nil {
-		err = whole(c.prevResult)
-	}
 	if err != nil {
 		return fail(err)
 	}

@@ -110,8 +110,8 @@ func parseHostIP(o object, p *podnet.Hostport) error {
 	return nil
 }
 
-// parseBandwidth reads the key bandwidth, and the capability of that name for what the
-// key does not say.
+// parseBandwidth reads the key bandwidth, then the keys of the plugin of that name, and the
+// capability of that name for what neither says.
 func (c *conf) parseBandwidth(top object) error {
 	static, err := top.object("bandwidth")
 	if err != nil {
@@ -129,8 +129,11 @@ func (c *conf) parseBandwidth(top object) error {
 		to  *podnet.Rate
 	}{{"ingress", &c.ingress}, {"egress", &c.egress}} {
 		from := runtime
-		if static.has(d.key + "Rate") {
-			from = static
+		for _, o := range []object{static, top} {
+			if o.has(d.key + "Rate") {
+				from = o
+				break
+			}
 		}
 		if err := firstError(from.get(d.key+"Rate", &d.to.Rate), from.get(d.key+"Burst", &d.to.Burst)); err != nil {
 			return err

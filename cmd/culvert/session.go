@@ -36,7 +36,7 @@ type session struct {
 // openPodSession opens a session about one pod. It finds what is wrong with the request
 // in this order: configuration, names, namespace, uplinks.
 func openPodSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) {
-	if err := firstError(c.checkMain(), checkNames(c, args)); err != nil {
+	if err := checkNames(c, args); err != nil {
 		return nil, err
 	}
 	ns, err := openNetns(args)
@@ -113,20 +113,17 @@ func (s *session) deps(dp *loader.Datapath) *podnet.Deps {
 // spec is what ADD makes and CHECK looks for.
 func (s *session) spec() podnet.Spec {
 	c := s.conf
-	return podnet.Spec{
+	spec := podnet.Spec{
 		Owner: s.owner(), Netns: s.ns, Uplinks: s.outside,
 		MTU: c.mtu, MAC: c.mac, Hostports: c.hostports, Loopback: c.loopback,
 		Ingress: c.ingress, Egress: c.egress, DNS: c.dns,
 		Exclude: c.exclude, Masquerade: c.ipMasq, NonMasquerade: c.nonMasq,
+		SourceCheck: c.sourceCheck,
 	}
-}
-
-// checkMain checks that the configuration is that of a main plugin.
-func (c *conf) checkMain() error {
-	if c.ipamType == "" {
-		return badValue("ipam.type", "(none)", "culvert makes interfaces, for which it needs an IPAM plugin")
+	if c.chained {
+		spec.Prev = c.prevResult
 	}
-	return nil
+	return spec
 }
 
 // openNetns opens CNI_NETNS: it has to be a network namespace and not ours, unless the

@@ -39,10 +39,14 @@ func TestPrivilegedMatrixOracle(t *testing.T) {
 
 // tryMatrix tries the cells with culvert, or with a backend of portmap.
 func tryMatrix(t *testing.T, s *matrixStage, backend string) {
+	t.Helper()
 	for _, part := range []struct {
 		heading string
 		called  map[string]matrixCalled
 	}{{callingAPod, s.pod}, {aPodCalling, s.world}} {
+		if part.called == nil {
+			continue
+		}
 		m := readMatrix(t, part.heading)
 		for _, row := range m.rows {
 			from, ok := s.callers[row.caller]

@@ -17,7 +17,7 @@ type Binaries struct {
 }
 
 // refPlugins are those that the tests delegate to, or compare with.
-var refPlugins = []string{"ipam/host-local", "ipam/static", "main/bridge", "meta/portmap"}
+var refPlugins = []string{"ipam/host-local", "ipam/static", "main/bridge", "main/ptp", "meta/bandwidth", "meta/portmap"}
 
 // FindBinaries finds the binaries that `make build` made. The reference plugins
 // are built when they are missing.
@@ -48,6 +48,9 @@ func buildRef(root, dir string) error {
 		if _, err := os.Stat(filepath.Join(dir, filepath.Base(p))); err != nil {
 			argv, missing = append(argv, "github.com/containernetworking/plugins/plugins/"+p), true
 		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "routed")); err != nil {
+		argv, missing = append(argv, "./test/routed"), true
 	}
 	if !missing {
 		return nil

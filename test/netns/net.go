@@ -53,6 +53,7 @@ type Node struct {
 	DataDir string // of host-local
 	Bin     *Binaries
 
+	Chain     Chain                  // behind which pods are made; nil: culvert makes them
 	BeforeDel func(testing.TB, *Pod) // by Pod.Del; nil: nothing
 }
 

@@ -53,9 +53,10 @@ type Pod struct {
 
 	HostPort uint16 // the first that was asked for
 
-	conf map[string]any
-	raw  json.RawMessage // the result as it came
-	gone sync.Once
+	conf   map[string]any
+	before []map[string]any // the plugins that are in the list before culvert
+	raw    json.RawMessage  // the result as it came
+	gone   sync.Once
 }
 
 // Both maps one port of the node to one of the pod, for TCP and UDP.
@@ -90,9 +91,9 @@ func (n *Node) TryAddEnv(s PodSpec, extra map[string]string) (*Pod, error) {
 	p := n.attachment(s)
 	env := p.env()
 	maps.Copy(env, extra)
-	out, err := n.Exec("ADD", env, p.conf)
+	out, err := n.ExecList(env, p.list())
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, p.delBefore(nil))
 	}
 	if err := json.Unmarshal(out, &p.Result); err != nil {
 		return nil, fmt.Errorf("decode result %q: %w", out, err)
@@ -121,6 +122,10 @@ func (n *Node) attachment(s PodSpec) *Pod {
 	}
 	maps.Copy(p.conf, s.Conf)
 	maps.DeleteFunc(p.conf, func(_ string, v any) bool { return v == nil })
+	if n.Chain != nil {
+		p.before = n.Chain(n, p.conf["ipam"])
+		delete(p.conf, "ipam")
+	}
 	return p
 }
 
@@ -144,6 +149,9 @@ func (p *Pod) read() {
 			p.Inside = i
 		}
 	}
+	if p.Inside.Name == "" && p.before != nil {
+		p.Inside = p.own()
+	}
 }
 
 // Addr is the pod's address in family 4 or 6.
@@ -151,16 +159,20 @@ func (p *Pod) Addr(family int) netip.Addr { return pick(family, p.V4, p.V6) }
 
 // Check runs CHECK with the result of ADD.
 func (p *Pod) Check() error {
-	_, err := p.Node.Exec("CHECK", p.env(), p.withResult())
-	return err
+	for _, conf := range p.list() {
+		if _, err := p.Node.Exec("CHECK", p.env(), withResult(conf, p.raw)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // TryDel runs DEL, as often as it is called; extra overrides the environment.
 func (p *Pod) TryDel(extra map[string]string) error {
 	env := p.env()
 	maps.Copy(env, extra)
-	_, err := p.Node.Exec("DEL", env, p.withResult())
-	return err
+	_, err := p.Node.Exec("DEL", env, withResult(p.conf, p.raw))
+	return errors.Join(err, p.delBefore(extra))
 }
 
 // TryDelBare is TryDel without prevResult and runtimeConfig.
@@ -168,7 +180,7 @@ func (p *Pod) TryDelBare() error {
 	conf := maps.Clone(p.conf)
 	delete(conf, "runtimeConfig")
 	_, err := p.Node.Exec("DEL", p.env(), conf)
-	return err
+	return errors.Join(err, p.delBefore(nil))
 }
 
 // Del runs DEL once.
@@ -188,12 +200,6 @@ func (p *Pod) Del(tb testing.TB) {
 func (p *Pod) Vanish() {
 	p.gone.Do(func() {})
 	p.Close()
-}
-
-func (p *Pod) withResult() map[string]any {
-	conf := maps.Clone(p.conf)
-	conf["prevResult"] = p.raw
-	return conf
 }
 
 // Code is the CNI error code of err, 0 if it is none.

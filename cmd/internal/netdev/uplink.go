@@ -19,6 +19,8 @@ type Uplinks struct {
 	Names []string
 	// LeftOut would be uplinks but for their type: a tunnel without an Ethernet header.
 	LeftOut []Link
+	// ByDefault are the numbers of the devices that default routes leave by.
+	ByDefault []int
 	// Default4 and Default6 say whether the family has a default route of somebody's.
 	Default4, Default6 bool
 }
@@ -52,6 +54,7 @@ func (h *Handle) Uplinks(names []string, ours func(name string) bool) (Uplinks, 
 		u.Links = links
 		return u, err
 	}
+	u.ByDefault = slices.Clone(candidates)
 	on, err := h.addressed()
 	if err != nil {
 		return Uplinks{}, err

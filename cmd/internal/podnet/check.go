@@ -42,8 +42,11 @@ func Check(d *Deps, spec Spec, prev *current.Result) error {
 		return err
 	}
 	defer pod.Close()
+	if spec.Uplinks, err = d.withoutPods(spec.Uplinks); err != nil {
+		return err
+	}
 	c := &check{d, spec, prev, rows[0], pod}
-	for _, part := range []func() error{c.veth, c.rows, c.hostSide, c.podSide, c.limits, c.hostports, c.ranges, c.masquerade} {
+	for _, part := range c.parts() {
 		if err := part(); err != nil {
 			return err
 		}
@@ -52,6 +55,14 @@ func Check(d *Deps, spec Spec, prev *current.Result) error {
 		return err
 	}
 	return c.uplinks()
+}
+
+// parts is what there is to look at. Chained, the interface itself is for its own plugin.
+func (c *check) parts() []func() error {
+	if c.Prev != nil {
+		return []func() error{c.chainedVeth, c.rows, c.limits, c.hostports, c.ranges, c.masquerade}
+	}
+	return []func() error{c.veth, c.rows, c.hostSide, c.podSide, c.limits, c.hostports, c.ranges, c.masquerade}
 }
 
 // veth checks the pair and that its ends are each other's.
@@ -108,6 +119,9 @@ func (c *check) rows() error {
 			continue // of another plugin's interface
 		}
 		addr, _ := netip.AddrFromSlice(ip.Address.IP)
+		if c.Prev != nil && !canBePods(addr.Unmap()) {
+			continue
+		}
 		if !slices.Contains(c.row.Addrs, addr.Unmap()) {
 			return fmt.Errorf("check rows: %s of prevResult is not the pod's", addr.Unmap())
 		}
@@ -116,6 +130,9 @@ func (c *check) rows() error {
 }
 
 func (c *check) isPod(i int) bool {
+	if c.Prev != nil {
+		return ofInterface(c.Prev, i, c.IfName)
+	}
 	return i >= 0 && i < len(c.prev.Interfaces) && c.prev.Interfaces[i].Name == c.IfName && c.prev.Interfaces[i].Sandbox != ""
 }
 

@@ -126,6 +126,12 @@ func (p *live) shape(dir maps.Direction, s netdev.Shaper) error {
 		h, index = p.pod, p.podIndex
 	}
 	var err error
+	if s.Rate > 0 && p.chained() {
+		err = freeRoot(h, index)
+	}
+	if err != nil {
+		return err
+	}
 	if s.Rate == 0 {
 		err = h.OpenShaper(index)
 	} else {

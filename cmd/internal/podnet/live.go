@@ -42,7 +42,7 @@ func openLive(d *Deps, i maps.Iface) (*live, error) {
 	if err := p.still(); err != nil {
 		return nil, err
 	}
-	if len(p.row.Addrs) == 0 {
+	if len(p.row.Addrs) == 0 && !p.chained() { // chained, a pod may have none
 		return nil, fmt.Errorf("%w: its ADD has not come to its end", ErrNotReachable)
 	}
 	if err := p.openNamespace(); err != nil {
@@ -89,7 +89,7 @@ func (p *live) stays() error {
 // wired says whether the host side of the veth stands.
 func (p *live) wired() bool {
 	host, err := p.Node.Link(p.row.Ifindex)
-	return err == nil && host.Name == p.row.HostIfName
+	return err == nil && isDeviceOf(host, p.row)
 }
 
 // dropIfGone deletes limits that were written for an attachment that went meanwhile, and
@@ -98,6 +98,9 @@ func (p *live) dropIfGone() error {
 	row, err := p.Datapath.Maps.Ifaces.Get(p.row.Ifindex)
 	if err == nil && (row.Generation != p.row.Generation || p.wired()) {
 		return nil // they are another's by now, or still to be deleted
+	}
+	if p.chained() {
+		return p.dropChained()
 	}
 	if err != nil && !errors.Is(err, maps.ErrNotFound) {
 		return err
@@ -125,7 +128,7 @@ func (p *live) openNamespace() error {
 // ends finds both ends of the veth. ADD gives them their limits before it sets them up.
 func (p *live) ends() error {
 	host, err := p.Node.Link(p.row.Ifindex)
-	if errors.Is(err, unix.ENODEV) || err == nil && host.Name != p.row.HostIfName {
+	if errors.Is(err, unix.ENODEV) || err == nil && !isDeviceOf(host, p.row) {
 		return fmt.Errorf("%w: its device %s is not in this network namespace, which has to be the node's", ErrNotReachable, p.row.HostIfName)
 	}
 	if err != nil {

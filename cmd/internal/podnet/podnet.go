@@ -56,6 +56,9 @@ type Spec struct {
 	// NonMasquerade are the ranges that see the pods' own addresses: with Masquerade.
 	NonMasquerade []netip.Prefix
 	DNS           types.DNS // its fields go over those of the IPAM's result
+	SourceCheck   bool      // the pod's frames are held to its own addresses
+	// Prev is what the plugins before us made, of a chained attachment; nil as main plugin.
+	Prev *current.Result
 }
 
 // Hostport is a port of the node that leads to one of the pod.

@@ -52,6 +52,9 @@ func (d *Deps) rowsOf(o maps.Owner) ([]maps.Iface, error) {
 // what its programs may have written to until it was gone, and last the row that names
 // it, unless something is left to be found by it.
 func (d *Deps) remove(i maps.Iface) error {
+	if i.Flags&maps.PodChained != 0 {
+		return d.removeChained(i)
+	}
 	err := errors.Join(d.dropRoutes(i), d.deleteVeth(i), d.dropState(i))
 	if err != nil {
 		return err
@@ -142,7 +145,7 @@ func (d *Deps) holder(ifindex int, generation uint64) (maps.Owner, bool) {
 // alive is false only for what is provably dead.
 func (d *Deps) alive(i maps.Iface) bool {
 	link, err := d.Node.Link(i.Ifindex)
-	if errors.Is(err, unix.ENODEV) || err == nil && link.Name != i.HostIfName {
+	if errors.Is(err, unix.ENODEV) || err == nil && !isDeviceOf(link, i) {
 		return false
 	}
 	ns, err := netdev.OpenNamespace(i.NetnsPath)

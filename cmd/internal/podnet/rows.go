@@ -33,7 +33,10 @@ func (s *setup) limits() []maps.Limit {
 }
 
 func (s *setup) flags() maps.PodFlags {
-	flags := maps.PodSourceCheck
+	flags := s.kept &^ maps.PodOwnClsact
+	if s.SourceCheck {
+		flags |= maps.PodSourceCheck
+	}
 	if s.Ingress.Rate > 0 {
 		flags |= maps.PodLimitIngress
 	}
@@ -68,7 +71,7 @@ func (s *setup) writePods(context.Context) error {
 			return err
 		}
 	}
-	s.iface.Addrs, s.iface.Flags = s.layout.list(), s.flags()
+	s.iface.Addrs, s.iface.Flags = s.layout.list(), s.kept|s.flags()
 	return m.Ifaces.Put(s.iface)
 }
 

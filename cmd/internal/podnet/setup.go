@@ -22,7 +22,8 @@ type setup struct {
 	undo undoStack
 
 	iface      maps.Iface
-	link       netdev.Link
+	link       netdev.Link      // the node's end
+	kept       maps.PodFlags    // of a chained pod's row: how it is taken off again
 	mac        net.HardwareAddr // of the pod's interface
 	hostMAC    net.HardwareAddr
 	ipam       *current.Result
@@ -55,6 +56,9 @@ func newSetup(d *Deps, spec Spec) (*setup, error) {
 	g, err := generation()
 	if err != nil {
 		return nil, fmt.Errorf("read clock: %w", err)
+	}
+	if spec.Uplinks, err = d.withoutPods(spec.Uplinks); err != nil {
+		return nil, err
 	}
 	s := &setup{Deps: d, Spec: spec, generation: g, mac: spec.MAC, hostMAC: hardwareAddr(spec.Owner, "host")}
 	if s.mac == nil {
@@ -119,6 +123,9 @@ func (s *setup) cleanRemains(ctx context.Context) error {
 		return nil
 	}
 	s.Log.Info("cleaned remains of the same attachment")
+	if s.IPAM == nil {
+		return nil
+	}
 	return s.IPAM.Del(ctx)
 }
 
@@ -151,7 +158,7 @@ func (s *setup) ownIface(context.Context) error {
 	}
 	s.iface = maps.Iface{
 		Ifindex: s.link.Index, Owner: s.Owner, Generation: s.generation,
-		Netns: s.Netns.Inode, NetnsPath: s.Netns.Path, HostIfName: s.link.Name, MTU: s.MTU,
+		Netns: s.Netns.Inode, NetnsPath: s.Netns.Path, HostIfName: s.link.Name, MTU: s.MTU, Flags: s.kept,
 	}
 	// Before the row is there, so undone after it is gone: the last one takes its network's
 	// ranges along.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/loader"
-	"github.com/culvert-cni/culvert/maps"
 )
 
 // Networks share the uplinks: a device carries our programs as long as a network wants it.
@@ -162,11 +161,10 @@ func (d *Deps) wantedUplinks() ([]int, error) {
 // fulfil finds the devices of one entry, as far as there are any.
 func (d *Deps) fulfil(entry string) ([]netdev.Link, error) {
 	if entry == byRule {
-		ours, err := d.notUplinks()
-		if err != nil {
-			return nil, err
+		u, err := d.Node.Uplinks(nil, IsHostName)
+		if err == nil {
+			u, err = d.withoutPods(u)
 		}
-		u, err := d.Node.Uplinks(nil, ours)
 		return u.Links, err
 	}
 	l, err := d.Node.LinkNamed(entry)
@@ -174,27 +172,6 @@ func (d *Deps) fulfil(entry string) ([]netdev.Link, error) {
 		return nil, nil
 	}
 	return []netdev.Link{l}, err
-}
-
-// notUplinks tells devices that the rule passes over: our own, the veths of chained pods,
-// and the bridges that these are ports of.
-func (d *Deps) notUplinks() (func(name string) bool, error) {
-	names := map[string]bool{}
-	for row, err := range d.Datapath.Maps.Ifaces.All() {
-		if err != nil {
-			return nil, err
-		}
-		if row.Flags&maps.PodChained == 0 {
-			continue
-		}
-		names[row.HostIfName] = true
-		if l, err := d.Node.Link(row.Ifindex); err == nil && l.Master != 0 {
-			if master, err := d.Node.Link(l.Master); err == nil {
-				names[master.Name] = true
-			}
-		}
-	}
-	return func(name string) bool { return names[name] || IsHostName(name) }, nil
 }
 
 // unknownWishes are the networks that have attachments and of which it is not known what
