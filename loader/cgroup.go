@@ -3,7 +3,6 @@
 package loader
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"strings"
@@ -82,21 +81,20 @@ func (d *Datapath) nameNetns() error {
 // the place is anybody's choice. (A mount of our own would do, but would reset what the
 // others' options, as nsdelegate, say of all.)
 func cgroupMount(mountinfo string) (string, error) {
-	f, err := os.Open(mountinfo)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
+	mounts, err := os.ReadFile(mountinfo) // a line may be long: an overlay of hundreds of layers
+	return cgroupRoot(string(mounts)), err
+}
+
+func cgroupRoot(mounts string) string {
+	for line := range strings.Lines(mounts) {
 		// proc(5): id, parent, device, root, mount point, options, any others, "-", type, ...
-		mount, kind, _ := strings.Cut(lines.Text(), " - ")
+		mount, kind, _ := strings.Cut(line, " - ")
 		fields := strings.Fields(mount)
 		if strings.HasPrefix(kind, "cgroup2 ") && len(fields) > 4 && fields[3] == "/" {
-			return unescape(fields[4]), nil
+			return unescape(fields[4])
 		}
 	}
-	return "", lines.Err()
+	return ""
 }
 
 // unescape reads a path of mountinfo, in which blanks are octal.

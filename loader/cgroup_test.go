@@ -5,6 +5,7 @@ package loader
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -16,7 +17,8 @@ func TestCgroupMount(t *testing.T) {
 		spaced = "33 24 0:27 / /mnt/a\\040b rw - cgroup2 none rw\n"
 	)
 	for mounts, want := range map[string]string{
-		"": "", v1: "", v1 + bind: "", v1 + bind + v2: "/sys/fs/cgroup/unified", spaced + v2: "/mnt/a b", "cut - cgroup2 x\n": "",
+		strings.Repeat("x", 1<<17) + "\n" + v2: "/sys/fs/cgroup/unified",
+		"":                                     "", v1: "", v1 + bind: "", v1 + bind + v2: "/sys/fs/cgroup/unified", spaced + v2: "/mnt/a b", "cut - cgroup2 x\n": "",
 	} {
 		file := filepath.Join(t.TempDir(), "mountinfo")
 		if err := os.WriteFile(file, []byte(mounts), 0o600); err != nil {

@@ -81,6 +81,10 @@ func (t *Config) Get() (NodeConfig, error) {
 	if err != nil {
 		return NodeConfig{}, fmt.Errorf("read config: %w", err)
 	}
+	return decodeConfig(&value), nil
+}
+
+func decodeConfig(value *bpf.DatapathNodeConfig) NodeConfig {
 	c := NodeConfig{Build: value.Build, Schema: value.Schema, Features: Features(value.Features), NetnsCookie: value.NetnsCookie}
 	for _, r := range value.Ports {
 		if r.First != 0 {
@@ -92,7 +96,7 @@ func (t *Config) Get() (NodeConfig, error) {
 			c.Uplinks = append(c.Uplinks, UplinkAddr{int(u.Ifindex), fromAddr(u.Addr4), fromAddr(u.Addr6)})
 		}
 	}
-	return c, nil
+	return c
 }
 
 // Put writes the row whole: who changes a part of it holds the pinPath's lock from Get on.

@@ -27,14 +27,16 @@ type Fragments struct {
 
 // All reads every row, in no order.
 func (t *Fragments) All() iter.Seq2[Fragment, error] {
-	return typed(t.rows, bpf.DatapathMapFragments, func(key *bpf.DatapathFragmentKey, value *bpf.DatapathFragment) Fragment {
-		return Fragment{
-			Src:   fromAddr(key.Src),
-			Dst:   fromAddr(key.Dst),
-			ID:    key.Id,
-			Proto: key.Proto,
-			Tuple: decodeTuple(&value.Tuple),
-			Seen:  time.Duration(value.SeenNs),
-		}
-	})
+	return typed(t.rows, bpf.DatapathMapFragments, decodeFragment)
+}
+
+func decodeFragment(key *bpf.DatapathFragmentKey, value *bpf.DatapathFragment) Fragment {
+	return Fragment{
+		Src:   fromAddr(key.Src),
+		Dst:   fromAddr(key.Dst),
+		ID:    key.Id,
+		Proto: key.Proto,
+		Tuple: decodeTuple(&value.Tuple),
+		Seen:  time.Duration(value.SeenNs),
+	}
 }

@@ -21,11 +21,11 @@ type HostportKey struct {
 }
 
 func (k HostportKey) String() string {
-	host := "*"
+	at := fmt.Sprintf("*:%d", k.Port)
 	if k.Addr.IsValid() {
-		host = k.Addr.String()
+		at = netip.AddrPortFrom(k.Addr, k.Port).String()
 	}
-	return fmt.Sprintf("hostPort %s:%d/%s", host, k.Port, ProtoName(k.Proto))
+	return fmt.Sprintf("hostPort %s/%s", at, ProtoName(k.Proto))
 }
 
 // Hostport is a row of hostports: where a hostPort leads.

@@ -214,6 +214,9 @@ func (c *conf) parsePrevResult(top object) error {
 		return fail(err)
 	}
 	c.prevResult, err = current.NewResultFromResult(prev)
+	if err == nil {
+		err = whole(c.prevResult)
+	}
 	if err != nil {
 		return fail(err)
 	}

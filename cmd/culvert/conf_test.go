@@ -148,24 +148,3 @@ func TestParseForDelete(t *testing.T) {
 		}
 	}
 }
-
-// FuzzParse: whatever comes in, there is a configuration or an error with a code.
-func FuzzParse(f *testing.F) {
-	f.Add([]byte(config(``)), "")
-	f.Add([]byte(config(`"runtimeConfig":{"portMappings":[{"HostPort":8080,"ContainerPort":80,"Protocol":"udp","HostIP":"::"}],"bandwidth":{"ingressRate":1000,"ingressBurst":4294967295},"mac":"02:00:00:00:00:01","ips":["10.0.0.1"]}`)), "IP=10.0.0.1;MAC=x")
-	f.Add([]byte(config(`"prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/32"}},"args":{"cni":{"mac":5}}`)), ";;=;a==b")
-	f.Add([]byte(config(`"cni.dev/attachments":[{"containerID":"a","ifname":"b"}]`)), "")
-	f.Fuzz(func(t *testing.T, stdin []byte, args string) {
-		if c, err := parse(stdin, args); err != nil {
-			if e := coded(err); e.Code == 0 || e.Msg == "" {
-				t.Errorf("error without a code or text: %v", err)
-			}
-		} else if c == nil {
-			t.Error("neither configuration nor error")
-		}
-		if top, c, err := parseBasics(stdin); err == nil {
-			_ = c.parseAttachments(top)
-		}
-		_, _ = parseForDelete(stdin)
-	})
-}

@@ -19,11 +19,15 @@ func findPod(set *maps.Set, name string) (maps.Iface, error) {
 	if addr, err := netip.ParseAddr(name); err == nil {
 		return findAddress(set, addr.Unmap())
 	}
-	id, ifName, one := strings.Cut(name, "/")
 	ifaces, err := maps.Collect(set.Ifaces.All())
 	if err != nil {
 		return maps.Iface{}, err
 	}
+	return findNamed(ifaces, name)
+}
+
+func findNamed(ifaces []maps.Iface, name string) (maps.Iface, error) {
+	id, ifName, one := strings.Cut(name, "/")
 	var whole, begun []maps.Iface
 	for _, i := range ifaces {
 		switch {

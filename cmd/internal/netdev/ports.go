@@ -24,13 +24,18 @@ func (h *Handle) HostPorts() ([]Ports, error) {
 	if err != nil {
 		return nil, err
 	}
-	fields := strings.Fields(local)
-	if len(fields) != 2 {
-		return nil, fmt.Errorf("read sysctl %s: %q is no range", localPorts.Path, local)
-	}
 	reserved, err := reservedPorts.Get()
 	if err != nil {
 		return nil, err
+	}
+	return hostPorts(local, reserved)
+}
+
+// hostPorts reads what the two settings hold.
+func hostPorts(local, reserved string) ([]Ports, error) {
+	fields := strings.Fields(local)
+	if len(fields) != 2 {
+		return nil, fmt.Errorf("read sysctl %s: %q is no range", localPorts.Path, local)
 	}
 	return parsePorts(fields[0] + "-" + fields[1] + "," + reserved)
 }

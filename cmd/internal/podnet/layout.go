@@ -82,7 +82,8 @@ func (l *layout) addAddress(ip *current.IPConfig) error {
 		}
 	case gateway.Is4() != addr.Is4():
 		return fmt.Errorf("use IPAM result: gateway %s of address %s is of another family", gateway, addr)
-	case gateway == addr:
+	}
+	if gateway == addr { // that of the node, too, where the IPAM plugin names none
 		return fmt.Errorf("use IPAM result: gateway %s is the pod's own address", gateway)
 	}
 	if !slices.ContainsFunc(l.addrs, func(a address) bool { return a.addr == addr }) {
