@@ -197,7 +197,7 @@ func TestPrivilegedPodHooks(t *testing.T) {
 		t.Errorf("check before: %v", err)
 	}
 	n.do(t, func() error { return errors.Join(n.d.AttachPod(n.dev), n.d.AttachPod(n.dev), n.d.CheckPod(n.dev)) })
-	want := map[FakeHook]string{{n.dev, false}: "culvert_from_pod", {n.dev, true}: "culvert_to_pod"}
+	want := map[FakeHook]string{{n.dev, false}: "culvert_from_pod@" + n.d.opts.PinPath, {n.dev, true}: "culvert_to_pod@" + n.d.opts.PinPath}
 	if len(n.fake.Filters) != 2 || n.fake.Filters[FakeHook{n.dev, true}] != want[FakeHook{n.dev, true}] {
 		t.Errorf("filters %v, want %v", n.fake.Filters, want)
 	}

@@ -36,7 +36,7 @@ var errNoNetlink = errors.New("this program cannot manage clsact filters and qdi
 func (noNetlink) AttachClsact(int, bool, int, string) error { return errNoNetlink }
 func (noNetlink) DetachClsact(int, bool) error              { return errNoNetlink }
 func (noNetlink) HasClsact(int, bool) (bool, error)         { return false, errNoNetlink }
-func (noNetlink) ListFilters() ([]Filter, error)                { return nil, errNoNetlink }
+func (noNetlink) ListFilters() ([]Filter, error)            { return nil, errNoNetlink }
 func (noNetlink) HasQdisc(string) (bool, error)             { return false, errNoNetlink }
 
 // FakeNetlink is the Netlink of tests: filters in memory.

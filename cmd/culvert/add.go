@@ -12,7 +12,6 @@ import (
 	cniversion "github.com/containernetworking/cni/pkg/version"
 
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
-	"github.com/culvert-cni/culvert/loader"
 )
 
 // add is ADD. Everything that can be wrong with the request is found before the node is
@@ -30,7 +29,7 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer s.close()
-	dp, err := loader.Ensure(s.options())
+	dp, err := s.ensure()
 	if err != nil {
 		return err
 	}

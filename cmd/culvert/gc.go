@@ -11,7 +11,6 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
-	"github.com/culvert-cni/culvert/loader"
 )
 
 // The list of attachments has two names: CNI 1.1's text has the first, libcni writes both.
@@ -21,7 +20,7 @@ var attachmentKeys = []string{"cni.dev/valid-attachments", "cni.dev/attachments"
 func gc(ctx context.Context, args *skel.CmdArgs) error {
 	top, c, err := parseBasics(args.StdinData)
 	if err == nil {
-		err = firstError(c.parseIPAM(top), c.parseAttachments(top))
+		err = firstError(c.parseIPAM(top), c.parseNode(top), c.parseAttachments(top))
 	}
 	if err != nil {
 		return err
@@ -31,11 +30,12 @@ func gc(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer s.close()
-	dp, err := loader.Ensure(s.options())
+	dp, err := s.ensure()
 	if err != nil {
 		return err
 	}
 	defer dp.Close()
+	s.repair(dp)
 	done, err := podnet.GC(s.deps(dp), c.name, c.attachments)
 	if c.ipamType == "" {
 		return err

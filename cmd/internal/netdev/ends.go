@@ -16,6 +16,7 @@ import (
 type End struct {
 	Index int
 	Name  string
+	Alias string // for people, and for who has nothing else; "": none
 	// Sysctls are written before the device goes up: paths below /proc/sys.
 	Sysctls    []Sysctl
 	Shaper     Shaper // of what the device sends; none if Rate is 0
@@ -58,7 +59,7 @@ func (h *Handle) Configure(e End) error {
 			return err
 		}
 	}
-	if err := h.setUp(e.Index); err != nil {
+	if err := h.setUpAs(e.Index, e.Alias); err != nil {
 		return err
 	}
 	for _, a := range e.Addrs {

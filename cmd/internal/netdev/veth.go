@@ -8,6 +8,7 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -101,6 +102,23 @@ func (h *Handle) DeleteLink(index int) error {
 func (h *Handle) setUp(index int) error {
 	if err := h.nl.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}); err != nil {
 		return fmt.Errorf("set device %d up: %w", index, err)
+	}
+	return nil
+}
+
+// setUpAs sets a device up and names it for people, by one request.
+func (h *Handle) setUpAs(index int, alias string) error {
+	if alias == "" {
+		return h.setUp(index)
+	}
+	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
+	msg.Index, msg.Change, msg.Flags = int32(index), unix.IFF_UP, unix.IFF_UP
+	req, err := h.request(unix.RTM_NEWLINK, unix.NLM_F_ACK, msg, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(alias)))
+	if err == nil {
+		_, err = req.Execute(unix.NETLINK_ROUTE, 0)
+	}
+	if err != nil {
+		return fmt.Errorf("set device %d up: %w", index, gone(err))
 	}
 	return nil
 }

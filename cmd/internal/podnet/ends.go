@@ -49,7 +49,10 @@ func (s *setup) awaitHost(context.Context) error { return s.Node.AwaitReady(s.li
 
 // hostEnd is the node's side of the veth.
 func (s *setup) hostEnd() netdev.End {
-	e := netdev.End{Index: s.link.Index, Name: s.link.Name, Shaper: s.toPod, Sysctls: hostSysctls(s.link.Name, s.layout.has(true))}
+	e := netdev.End{
+		Index: s.link.Index, Name: s.link.Name, Alias: witness{s.iface}.String(), Shaper: s.toPod,
+		Sysctls: hostSysctls(s.link.Name, s.layout.has(true)),
+	}
 	if s.layout.has(true) {
 		// What the node itself says to the pod comes from here if the node has no
 		// global address; routers have to have one on a link.

@@ -28,40 +28,46 @@ func (s *setup) prepareMasquerade(context.Context) error {
 	if !s.Masquerade {
 		return nil
 	}
-	want, err := s.masquerade()
+	_, err := s.refreshMasquerade()
+	return err
+}
+
+// refreshMasquerade says whether something had changed.
+func (d *Deps) refreshMasquerade() (bool, error) {
+	want, err := d.masquerade()
 	if err != nil {
-		return err
+		return false, err
 	}
 	if want.Features&maps.FeatureSharedPorts != 0 {
-		s.Log.Warn(loader.SharedPorts().Error())
+		d.Log.Warn(loader.SharedPorts().Error())
 	}
-	config := s.Datapath.Maps.Config
+	config := d.Datapath.Maps.Config
 	if now, err := config.Get(); err != nil || sameMasquerade(now, want) {
-		return err
+		return false, err
 	}
-	unlock, err := s.Datapath.Lock()
+	unlock, err := d.Datapath.Lock()
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer unlock()
 	now, err := config.Get()
 	if err != nil {
-		return err
+		return false, err
 	}
 	now.Ports, now.Uplinks = want.Ports, want.Uplinks
 	now.Features = now.Features&^maps.FeatureSharedPorts | want.Features
-	return config.Put(now)
+	return true, config.Put(now)
 }
 
 // masquerade is what the row of config has to say now.
-func (s *setup) masquerade() (maps.NodeConfig, error) {
-	taken, err := s.Node.HostPorts()
+func (d *Deps) masquerade() (maps.NodeConfig, error) {
+	taken, err := d.Node.HostPorts()
 	if err != nil {
 		return maps.NodeConfig{}, err
 	}
 	var c maps.NodeConfig
 	c.Ports, c.Features = choosePorts(taken)
-	c.Uplinks, err = s.uplinkAddrs()
+	c.Uplinks, err = d.uplinkAddrs()
 	return c, err
 }
 
@@ -83,22 +89,22 @@ func (c *check) masquerade() error {
 
 // uplinkAddrs is about every device that carries our programs for uplinks: networks with
 // other uplinks share the row.
-func (s *setup) uplinkAddrs() ([]maps.UplinkAddr, error) {
-	indexes, err := s.Datapath.Uplinks()
+func (d *Deps) uplinkAddrs() ([]maps.UplinkAddr, error) {
+	indexes, err := d.Datapath.Uplinks()
 	if err != nil {
 		return nil, err
 	}
 	if len(indexes) > maps.MaxUplinkAddrs {
-		s.Log.Warn("too many uplinks: before Linux 6.7 nothing is masqueraded on the last ones", "uplinks", len(indexes), "most", maps.MaxUplinkAddrs)
+		d.Log.Warn("too many uplinks: before Linux 6.7 nothing is masqueraded on the last ones", "uplinks", len(indexes), "most", maps.MaxUplinkAddrs)
 		indexes = indexes[:maps.MaxUplinkAddrs]
 	}
 	var addrs []maps.UplinkAddr
 	for _, index := range indexes {
 		a := maps.UplinkAddr{Ifindex: index}
-		if a.Addr4, err = s.Node.SourceAddr(index, 4); err != nil {
+		if a.Addr4, err = d.Node.SourceAddr(index, 4); err != nil {
 			return nil, err
 		}
-		if a.Addr6, err = s.Node.SourceAddr(index, 6); err != nil {
+		if a.Addr6, err = d.Node.SourceAddr(index, 6); err != nil {
 			return nil, err
 		}
 		addrs = append(addrs, a)
