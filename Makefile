@@ -78,10 +78,10 @@ limits: deps build ref ## what limits hold, on this kernel and in qemu; writes d
 	@test/install-deps.sh vm
 	test/lab/limits.sh
 
-fuzz: ## random packets, the datapath against its model: ten million, then a minute of Go's fuzzer (root)
+fuzz: ## random packets, the datapath against its model: ten million; then Go's fuzzer, FUZZ_TIME (1m) for each target (root)
 	CULVERT_FUZZ_SEED=$${CULVERT_FUZZ_SEED:-$$RANDOM$$RANDOM} CULVERT_FUZZ_PACKETS=$${CULVERT_FUZZ_PACKETS:-10000000} \
 		test/bpffs.sh $(GO) test -count=1 -timeout 60m -v -run 'TestPrivilegedModel$$' ./bpf
-	test/bpffs.sh $(GO) test -run '^$$' -fuzz FuzzPrivilegedTranslate -fuzzminimizetime 10x -fuzztime $${FUZZ_TIME:-1m} ./bpf
+	test/bpffs.sh test/fuzz.sh
 
 demo: ## one node, two pods, a hostPort, a limit and the maps, shown step by step (root)
 	@test/demo.sh
