@@ -98,24 +98,25 @@ func (b *beside) run(t *testing.T) {
 		}
 	}
 	b.sees(t, a, "after further runs")
-	for program, h := range map[string]hook{
-		"from_uplink": {node, "up0", false}, "to_uplink": {node, "up0", true}, "from_host": {node, "lo", true},
-		"from_pod": {node, a.Host.Name, false}, "to_pod": {node, a.Host.Name, true},
-	} {
-		own := 0
-		for _, id := range h.programs(t) {
-			if id == pinned(t, node, program) {
-				own++
-			}
-		}
-		if own != 1 {
-			t.Errorf("%s: want %s there once, got it %d times", h, program, own)
-		}
-	}
+	b.once(t, a)
 	a.Del(t)
 	for f, h := range b.at {
 		if h.dev != a.Host.Name && !slices.Contains(h.programs(t), f.id(t)) {
 			t.Errorf("%s: gone after DEL", f.name)
+		}
+	}
+}
+
+// once wants exactly one of ours on each hook.
+func (b *beside) once(t *testing.T, a *netns.Pod) {
+	t.Helper()
+	node := b.Nodes[0]
+	for program, h := range map[string]hook{
+		"from_uplink": {node, "up0", false}, "to_uplink": {node, "up0", true}, "from_host": {node, "lo", true},
+		"from_pod": {node, a.Host.Name, false}, "to_pod": {node, a.Host.Name, true},
+	} {
+		if own := count(h.programs(t), pinned(t, node, program)); own != 1 {
+			t.Errorf("%s: want %s there once, got it %d times", h, program, own)
 		}
 	}
 }

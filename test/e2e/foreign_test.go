@@ -21,6 +21,7 @@ type foreign struct {
 	name string
 	prog *ebpf.Program
 	seen *ebpf.Map
+	off  func() error // takes it off its hook
 }
 
 func newForeign(t *testing.T, name string) *foreign {
@@ -100,16 +101,18 @@ func (h hook) clsact(t *testing.T, name string, priority uint16) *foreign {
 	t.Helper()
 	f := newForeign(t, fmt.Sprintf("%s at %s", name, h))
 	index := devices(t, h.node.NS)[h.dev].Index
+	filter := &netlink.BpfFilter{
+		FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: h.parent(), Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL},
+		Fd:          f.prog.FD(), Name: "foreign", DirectAction: true,
+	}
 	err := h.node.Do(func() error {
 		qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
 		if err := netlink.QdiscAdd(qdisc); err != nil && err != unix.EEXIST {
 			return err
 		}
-		return netlink.FilterAdd(&netlink.BpfFilter{
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: h.parent(), Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL},
-			Fd:          f.prog.FD(), Name: "foreign", DirectAction: true,
-		})
+		return netlink.FilterAdd(filter)
 	})
+	f.off = func() error { return h.node.Do(func() error { return netlink.FilterDel(filter) }) }
 	if err != nil {
 		t.Fatalf("add filter to %s: %v", h, err)
 	}
@@ -125,6 +128,7 @@ func (h hook) link(t *testing.T, name string, at link.Anchor) *foreign {
 		l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: f.prog, Attach: h.tcx(), Anchor: at})
 		if err == nil {
 			t.Cleanup(func() { _ = l.Close() })
+			f.off = l.Close
 		}
 		return err
 	})

@@ -62,7 +62,7 @@ func (c *check) parts() []func() error {
 	if c.Prev != nil {
 		return []func() error{c.chainedVeth, c.rows, c.limits, c.hostports, c.ranges, c.masquerade}
 	}
-	return []func() error{c.veth, c.rows, c.hostSide, c.podSide, c.limits, c.hostports, c.ranges, c.masquerade}
+	return []func() error{c.veth, c.rows, c.hostSide, c.forwarding, c.podSide, c.limits, c.hostports, c.ranges, c.masquerade}
 }
 
 // veth checks the pair and that its ends are each other's.
@@ -144,6 +144,31 @@ func (c *check) hostSide() error {
 	for _, addr := range c.row.Addrs {
 		if !hasRoute(routes, hostRoute(addr)) {
 			return fmt.Errorf("check routes: the node has no route to %s by %s", addr, c.row.HostIfName)
+		}
+	}
+	return nil
+}
+
+// forwarding is what somebody may have switched off since: without it nothing goes from the
+// pod to the outside, nor back.
+func (c *check) forwarding() error {
+	for _, v6 := range []bool{false, true} {
+		if !slices.ContainsFunc(c.row.Addrs, func(a netip.Addr) bool { return a.Is6() == v6 }) {
+			continue
+		}
+		on, err := c.Node.Forwards(!v6, v6)
+		if err == nil && on {
+			device := netdev.ForwardingOf(c.row.HostIfName, v6)
+			var now string
+			if now, err = device.Get(); err == nil {
+				on = now == device.Value
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if !on {
+			return fmt.Errorf("check sysctls: forwarding is switched off, on the node or on %s", c.row.HostIfName)
 		}
 	}
 	return nil
