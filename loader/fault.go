@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/bpf"
 )
 
 // What callers tell apart. Each comes as a Fault, whose text says more.
@@ -18,6 +20,7 @@ var (
 	ErrLayout    = errors.New("pinned maps have another layout")
 	ErrDenied    = errors.New("not permitted")
 	ErrFewPorts  = errors.New("few ports are left")
+	ErrBuild     = errors.New("another build is loaded")
 )
 
 // Fault is something wrong with the machine, in one sentence, with what to do.
@@ -58,6 +61,18 @@ func SharedPorts() Fault {
 	}
 }
 
+// otherBuild says that the next pod's start replaces the programs.
+func otherBuild(build uint64, current bool) []Fault {
+	const remedy = "the next pod's start replaces them, or culvertctl reconcile"
+	switch {
+	case current:
+		return nil
+	case build == 0:
+		return []Fault{{ErrBuild, "a load of the programs has not come to its end", remedy}}
+	}
+	return []Fault{{ErrBuild, fmt.Sprintf("the programs are of build %016x, not of this one (%016x)", build, bpf.Build()), remedy}}
+}
+
 // NoShaper says that bandwidth limits cannot be held.
 func NoShaper() Fault {
 	return Fault{
@@ -74,6 +89,9 @@ func checkBPFFS(pinPath string) error {
 	on, err := onBPFFS(pinPath)
 	if err != nil {
 		return explain(pinPath, err)
+	}
+	if !on && mountable(pinPath) {
+		return Fault{ErrNotBPFFS, fmt.Sprintf("no bpffs is mounted at %s, where pinPath %s lies", bpffsRoot, pinPath), "the next pod's start mounts it, or culvertctl reconcile"}
 	}
 	if !on {
 		return Fault{ErrNotBPFFS, fmt.Sprintf("pinPath %q is not on a bpffs", pinPath), "use a directory under /sys/fs/bpf, or mount a bpffs there"}

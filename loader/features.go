@@ -114,6 +114,9 @@ func loadConntrack(kernel *btf.Cache, log *slog.Logger) bool {
 	return hasKfunc(kernel)
 }
 
+// LeastKernel is the oldest release that the datapath runs on.
+const LeastKernel = "6.1"
+
 // checkKernel refuses kernels below the floor, where the verifier's complaint would
 // explain nothing.
 func checkKernel() error { return checkRelease(kernelRelease()) }
@@ -126,7 +129,7 @@ func checkRelease(release string) error {
 	if major > 6 || major == 6 && minor >= 1 {
 		return nil
 	}
-	return Fault{ErrKernel, fmt.Sprintf("kernel %s is too old", release), "run Linux 6.1 or later"}
+	return Fault{ErrKernel, fmt.Sprintf("kernel %s is too old", release), "run Linux " + LeastKernel + " or later"}
 }
 
 func kernelRelease() string {

@@ -60,7 +60,7 @@ func prepare(opts Options) error {
 
 // mountBPFFS mounts a bpffs at /sys/fs/bpf if pinPath lies there and none is mounted.
 func mountBPFFS(pinPath string) (mounted bool, err error) {
-	if pinPath != bpffsRoot && !strings.HasPrefix(pinPath, bpffsRoot+"/") {
+	if !mountable(pinPath) {
 		return false, nil
 	}
 	if on, err := onBPFFS(bpffsRoot); err != nil || on {
@@ -71,6 +71,11 @@ func mountBPFFS(pinPath string) (mounted bool, err error) {
 		return false, fmt.Errorf("mount bpffs at %s: %w", bpffsRoot, err)
 	}
 	return true, nil
+}
+
+// mountable says whether we mount a bpffs for a pinPath if there is none.
+func mountable(pinPath string) bool {
+	return pinPath == bpffsRoot || strings.HasPrefix(pinPath, bpffsRoot+"/")
 }
 
 // onBPFFS says whether what is made at path would lie on a bpffs: it asks the nearest

@@ -47,7 +47,11 @@ func Inspect(opts Options) Status {
 	s.Loaded = true
 	config, err := d.Maps.Config.Get()
 	note(err)
+	if err != nil {
+		return s
+	}
 	s.Build, s.Features, s.Current = config.Build, config.Features, config.Build == bpf.Build()
+	s.Warnings = append(s.Warnings, otherBuild(s.Build, s.Current)...)
 	// Where it has come since, the next ADD reloads the programs: nothing to keep pods for.
 	if config.Features&maps.FeatureConntrack == 0 && !conntrackAppeared() {
 		note(noConntrack(s.Kernel))

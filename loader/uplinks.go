@@ -5,6 +5,7 @@ package loader
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 )
 
@@ -48,4 +49,24 @@ func (d *Datapath) SetUplinks(want func() ([]int, error)) (attached, detached []
 		attached = append(attached, ifindex)
 	}
 	return attached, detached, errors.Join(errs...)
+}
+
+// DetachUplink takes the programs off a device. It is idempotent.
+func (d *Datapath) DetachUplink(ifindex int) error {
+	unlock, err := d.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var errs []error
+	for _, h := range uplinkHooks() {
+		errs = append(errs, d.detachTCX(h, ifindex), d.detachClsact(h, ifindex))
+	}
+	return errors.Join(errs...)
+}
+
+// IsFilterOf says whether a filter belongs to a pinPath.
+func IsFilterOf(f Filter, pinPath string) bool {
+	_, ok := hookNamed(f, filepath.Clean(pinPath))
+	return ok
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
 )
 
@@ -32,9 +33,11 @@ func nodeStatus(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	var faults []string
-	for _, f := range loader.Inspect(s.options()).Faults {
+	node := loader.Inspect(s.options())
+	for _, f := range node.Faults {
 		faults = append(faults, f.Error())
 	}
+	s.warn(node.Warnings)
 	if len(faults) > 0 {
 		return unavailable(faults...)
 	}
@@ -42,6 +45,24 @@ func nodeStatus(ctx context.Context, args *skel.CmdArgs) error {
 		return nil
 	}
 	return s.ipam().Status(ctx)
+}
+
+// warn logs what keeps no pod from starting: STATUS has only errors to tell.
+func (s *session) warn(warnings []loader.Fault) {
+	if s.file == nil {
+		return
+	}
+	dp, err := loader.Open(s.options())
+	if err == nil {
+		defer dp.Close()
+	}
+	more, err := podnet.Inspect(s.deps(dp), false)
+	for _, f := range append(warnings, more...) {
+		s.log.Warn(f.What, "remedy", f.Remedy)
+	}
+	if err != nil {
+		s.log.Warn("node not looked at", "error", err)
+	}
 }
 
 // unavailable is error 50: the sentence of the first fault, and the others behind it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netdev"
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -58,7 +61,7 @@ var errFaulty = errors.New("the node has faults: see above")
 func newStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Say what is loaded and what is wrong; exit 1 if anything is",
+		Short: "Say what is loaded and what is wrong; exit 1 if that keeps pods from starting",
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := readStatus(a)
@@ -79,7 +82,14 @@ func newStatus(a *app) *cobra.Command {
 }
 
 func readStatus(a *app) (statusView, error) {
-	node := loader.Inspect(a.options())
+	handle, err := netdev.Open()
+	if err != nil {
+		return statusView{}, err
+	}
+	defer handle.Close()
+	opts := a.options()
+	opts.Netlink = handle
+	node := loader.Inspect(opts)
 	s := statusView{
 		Kernel:  node.Kernel,
 		PinPath: a.pinPath,
@@ -107,16 +117,25 @@ func readStatus(a *app) (statusView, error) {
 		}
 		s.Uplinks = append(s.Uplinks, u)
 	}
+	deps := &podnet.Deps{Node: handle, PinPath: a.pinPath, Log: slog.New(slog.DiscardHandler)}
 	if !s.Loaded {
-		return s, nil
+		return s, s.look(deps)
 	}
 	s.Build = fmt.Sprintf("%016x", node.Build)
-	d, err := a.open()
+	deps.Datapath, err = loader.Open(opts)
 	if err != nil {
 		return s, err
 	}
-	defer d.Close()
-	return s, errors.Join(s.count(d.Maps), s.masquerade(d.Maps))
+	defer deps.Datapath.Close()
+	m := deps.Datapath.Maps
+	return s, errors.Join(s.count(m), s.masquerade(m), s.look(deps))
+}
+
+// look adds what is amiss on the node and on pods.
+func (s *statusView) look(deps *podnet.Deps) error {
+	found, err := podnet.Inspect(deps, true)
+	s.Warnings = append(s.Warnings, told(found)...)
+	return err
 }
 
 // shaper is what a pod's limit is held with from now on.

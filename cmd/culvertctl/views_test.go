@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -219,6 +220,7 @@ rows of ifaces     1
 rows of limits     2
 rows of nonmasq    2
 rows of pods       2
+warning            the programs are of build 0000000000000abc, not of this one (` + fmt.Sprintf("%016x", bpf.Build()) + `): the next pod's start replaces them, or culvertctl reconcile
 warning            ` + loader.SharedPorts().Error() + `
 `,
 	} {
