@@ -130,14 +130,13 @@ func TestKernelTooOld(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
-	p := Options{}.withDefaults().patience
-	unlock, err := p.lock(dir)
+	unlock, err := lock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error)
 	go func() {
-		unlock, err := p.lock(dir)
+		unlock, err := lock(dir)
 		if err == nil {
 			unlock()
 		}

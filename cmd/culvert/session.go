@@ -60,12 +60,12 @@ func openPodSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) 
 func openSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) {
 	s := &session{conf: c, args: args, log: slog.New(slog.DiscardHandler)}
 	if c.logFile != "" {
-		f, out, err := openLog(c.logFile)
+		f, err := os.OpenFile(c.logFile, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 		if err != nil {
-			return nil, err
+			return nil, badValue("logFile", fmt.Sprintf("%q", c.logFile), err.Error())
 		}
 		s.file = f
-		handler := slog.NewJSONHandler(out, &slog.HandlerOptions{Level: c.logLevel})
+		handler := slog.NewJSONHandler(f, &slog.HandlerOptions{Level: c.logLevel})
 		s.log = slog.New(handler).With("verb", verb, "network", c.name, "container", args.ContainerID, "ifname", args.IfName)
 	}
 	s.log.Debug("called", "netns", args.Netns, "args", args.Args, "stdin", json.RawMessage(args.StdinData))

@@ -27,14 +27,36 @@ var foreignQdiscs = []struct {
 		"class add dev %s parent 77:1 classid 77:10 htb rate 2gbit",
 	}},
 	{"fq_codel", []string{"qdisc add dev %s root handle 77: fq_codel limit 5000"}},
+	{"fq", []string{"qdisc add dev %s root handle 77: fq"}}, // which paces by departure times
+	{"mq", []string{
+		"qdisc add dev %s root handle 77: mq", "qdisc add dev %s parent 77:1 handle 781: pfifo limit 2000",
+		"qdisc add dev %s parent 77:2 handle 782: tbf rate 2gbit burst 1mb limit 4mb", "qdisc add dev %s parent 77:3 handle 783: htb default 10", "class add dev %s parent 783: classid 783:10 htb rate 2gbit",
+		"qdisc add dev %s parent 77:4 handle 784: pfifo limit 2000",
+	}},
 }
 
-// B7: limits hold beside foreign filters and programs of all kinds on the uplink and
-// beside a foreign qdisc at its root; all those are afterwards as they were, and no
+// multiqueue plugs the uplink up0 anew, with four queues: mq wants a device that has some.
+func multiqueue(t *testing.T, c *cluster) {
+	t.Helper()
+	node, outside := c.Nodes[0], c.Outside()
+	up := node.Uplinks[0]
+	node.IP(t, "link del up0")
+	outside.IP(t, "link add port0 numtxqueues 4 numrxqueues 4 type veth peer name up0 numtxqueues 4 numrxqueues 4 netns "+node.Path(),
+		"link set port0 master br0 up")
+	node.IP(t, "link set up0 up", fmt.Sprintf("addr add %s/24 dev up0", up.V4), fmt.Sprintf("addr add %s/64 dev up0 nodad", up.V6),
+		"route add default via 10.10.0.1", "route add default via fd00:10::1")
+	outside.Settle(t, "port0")
+	outside.Settle(t, outside.Dev, outside.V6)
+	node.Settle(t, "up0", up.V6)
+}
+
+// B7: limits hold beside foreign filters and programs of all kinds on the uplink, which has
+// several queues, and beside a foreign qdisc at its root; all those are afterwards as they were, and no
 // device but the pods' is made.
 func TestPrivilegedB7Beside(t *testing.T) {
 	netns.RequireRoot(t)
 	c := wire(t, netns.Layout{})
+	multiqueue(t, c)
 	node := c.Nodes[0]
 	at := map[*foreign]hook{}
 	hooks := []hook{{node, "up0", false}, {node, "up0", true}}

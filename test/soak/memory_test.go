@@ -17,21 +17,22 @@ import (
 	"github.com/culvert-cni/culvert/maps"
 )
 
-// What memory may grow by from the first third's median to the last third's. A kernel's
-// unreclaimable memory is that of the machine, and goes up and down by a percent or two
-// with whatever else runs; that of our maps and programs alone is ours. A verb that leaked
-// 4 kB would raise the first by a fifth in half an hour; it makes 10,000 ADDs.
+// What memory may grow by from the first third's median to the last third's. Of the kernel's
+// 28 MB, as charged to the verbs, 24 are maps and programs, which do not move; the rest
+// breathes by some hundred kB, as the kernel frees what it caches when it likes. In half an
+// hour there are thousands of ADDs: if each leaked a kilobyte, it were a tenth and more.
 const (
-	mostMachine = 0.05
-	mostOurs    = 0.01
-	fewest      = 9 // weighings, below which there is no trend
-	shortest    = 2 * time.Minute
+	mostKernel = 0.05
+	mostOurs   = 0.01
+	fewest     = 9 // weighings, below which there is no trend
+	shortest   = 2 * time.Minute
 )
 
 // weight is memory in bytes.
 type weight struct {
-	machine uint64 // unreclaimable slabs, per-processor memory, vmalloc
+	kernel  uint64 // of everything that verbs made and that is left of them
 	ours    uint64 // the node's maps and programs
+	machine uint64 // unreclaimable slabs and per-processor memory, whoever's
 }
 
 // flatness is what there was at each count.
@@ -52,12 +53,13 @@ func (s *soak) weigh() (w weight) {
 		var name string
 		var kb uint64
 		_, _ = fmt.Sscan(line, &name, &kb)
-		if slices.Contains([]string{"SUnreclaim:", "Percpu:", "VmallocUsed:"}, name) {
+		if name == "SUnreclaim:" || name == "Percpu:" {
 			w.machine += kb << 10
 		}
 	}
-	_, err = s.eachPin(func(bytes uint64, _ []ebpf.MapID, _ ebpf.MapID) { w.ours += bytes })
-	if err != nil {
+	w.kernel, err = s.group.weigh()
+	_, err2 := s.eachPin(func(bytes uint64, _ []ebpf.MapID, _ ebpf.MapID) { w.ours += bytes })
+	if err := errors.Join(err, err2); err != nil {
 		s.fail("weigh: %v", err)
 	}
 	return w
@@ -167,7 +169,11 @@ func growth(all []weight, of func(weight) uint64) float64 {
 		slices.Sort(v)
 		return float64(v[len(v)/2])
 	}
-	return median(all[len(all)-third:])/median(all[:third]) - 1
+	first := median(all[:third])
+	if first == 0 { // not to be had
+		return 0
+	}
+	return median(all[len(all)-third:])/first - 1
 }
 
 // drop notes a counter of dropped packets: nothing here is to be dropped.
@@ -177,6 +183,7 @@ func (s *soak) drop(r maps.Counter) {
 
 // report prints the summary and judges memory.
 func (s *soak) report(took time.Duration, f *flatness) {
+	kernel := growth(f.weights, func(w weight) uint64 { return w.kernel })
 	machine := growth(f.weights, func(w weight) uint64 { return w.machine })
 	ours := growth(f.weights, func(w weight) uint64 { return w.ours })
 	last := f.weights[len(f.weights)-1]
@@ -185,8 +192,8 @@ func (s *soak) report(took time.Duration, f *flatness) {
 		s.fail("%d packets dropped: %s", n, what)
 	}
 	if s.time >= shortest && len(f.weights) >= fewest {
-		if machine > mostMachine || ours > mostOurs {
-			s.fail("memory grows: the machine's by %.1f %%, of maps and programs by %.1f %%: %v", 100*machine, 100*ours, f.weights)
+		if kernel > mostKernel || ours > mostOurs {
+			s.fail("memory grows: the kernel's by %.1f %%, of maps and programs by %.1f %%: %v", 100*kernel, 100*ours, f.weights)
 		}
 	}
 	flat := func(what string) string {
@@ -197,9 +204,11 @@ func (s *soak) report(took time.Duration, f *flatness) {
 		}
 		return what + " flat"
 	}
-	fmt.Printf("soak: SOAK_SEED=%d, statuses %d, limits set %d, counts %d, each of %v; memory of the machine %d MB, of maps and programs %d kB (%+.1f %%)\n",
-		s.seed, t.statuses.Load(), t.limits.Load(), len(f.weights), f.first, last.machine>>20, last.ours>>10, 100*ours)
+	fmt.Printf("soak: SOAK_SEED=%d, statuses %d, limits set %d, counts %d, each of %v\n",
+		s.seed, t.statuses.Load(), t.limits.Load(), len(f.weights), f.first)
+	fmt.Printf("soak: memory of the kernel for what verbs made %d kB (%+.1f %%), of maps and programs alone %d kB (%+.1f %%), of the whole machine %d MB (%+.1f %%)\n",
+		last.kernel>>10, 100*kernel, last.ours>>10, 100*ours, last.machine>>20, 100*machine)
 	fmt.Printf("soak: %s, adds %d, dels %d, checks %d, gcs %d, kills %d, requests %d, errors %d, %s, %s, %s, memory %+.1f %%\n",
 		took.Round(time.Second), t.adds.Load(), t.dels.Load(), t.checks.Load(), t.gcs.Load(), t.kills.Load(), t.requests.Load(), t.errors.Load(),
-		flat("rows"), flat("links"), flat("qdiscs"), 100*machine)
+		flat("rows"), flat("links"), flat("qdiscs"), 100*kernel)
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -217,7 +216,7 @@ func (p *slot) setLimits(rng *rand.Rand, kill time.Duration) {
 	rate := fmt.Sprintf("%dM", 10+rng.IntN(90))
 	p.soak.again("limits of "+p.id, kill, func(kill time.Duration) error {
 		ctl := filepath.Join(p.soak.node.Bin.Dir, "culvertctl")
-		cmd := exec.Command(ctl, "--pin-path", p.soak.node.PinPath, "limits", "set", p.id, "--ingress", rate, "--egress", rate)
+		cmd := p.soak.group.command(ctl, "--pin-path", p.soak.node.PinPath, "limits", "set", p.id, "--ingress", rate, "--egress", rate)
 		_, err := p.soak.run("limits", cmd, kill)
 		return err
 	})

@@ -33,6 +33,7 @@ type soak struct {
 	still sync.RWMutex
 	tally tally
 	pace  pace
+	group group
 }
 
 // TestPrivilegedSoak: whatever comes in whatever order, and is killed whenever, nothing
@@ -79,7 +80,7 @@ func newSoak(t *testing.T) *soak {
 		}
 	}
 	s.net = netns.Wire(t, netns.Layout{})
-	s.node = s.net.Nodes[0]
+	s.node, s.group = s.net.Nodes[0], newGroup(t)
 	s.net.Outside().Serve(t, 80)
 	for i := range pods {
 		s.slots = append(s.slots, newSlot(s, i))

@@ -98,7 +98,7 @@ func (s *soak) verb(verb string, kill time.Duration, env map[string]string, conf
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(filepath.Join(s.node.Bin.Dir, "culvert"))
+	cmd := s.group.command(filepath.Join(s.node.Bin.Dir, "culvert"))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_PATH="+s.node.Bin.Dir+":"+s.node.Bin.Ref)
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
