@@ -33,7 +33,7 @@ CNITOOL := github.com/containernetworking/cni/cnitool
 GOLANGCI := $(GO) tool -modfile=test/tools/golangci.mod golangci-lint
 C_FILES = bpf/datapath.c $(wildcard bpf/lib/*.h)
 
-.PHONY: help deps build ref generate test test-kernels test-containerd test-kubernetes soak bench limits fuzz demo lint install clean
+.PHONY: help deps build ref generate test test-kernels test-containerd test-kubernetes soak crash bench limits fuzz demo lint install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -69,6 +69,9 @@ test-kubernetes: build ref ## Kubernetes' end-to-end tests on a cluster, kube-pr
 
 soak: deps build ref ## random verbs, traffic and kills over 64 pods for half an hour, or SOAK_TIME (root)
 	SOAK_TIME=$${SOAK_TIME:-30m} test/bpffs.sh $(GO) test -count=1 -timeout 24h -v -run TestPrivilegedSoak ./test/soak
+
+crash: deps build ref ## kill each verb after each of its effects and at 200 random moments; locks, full tables, lost pins (root)
+	CULVERT_CRASH=full test/bpffs.sh $(GO) test -count=1 -timeout 60m -v ./test/crash
 
 bench: deps build ref ## what packets and verbs cost beside the reference plugins, in ratios (root; a quiet machine)
 	test/bpffs.sh $(GO) run ./test/bench/path $(BENCH_FLAGS)

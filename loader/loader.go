@@ -44,6 +44,8 @@ type Options struct {
 	Log     *slog.Logger // discarded if nil
 	// Did is told, a sentence each, what Ensure repaired; it may be nil.
 	Did func(what string)
+
+	patience *patience
 }
 
 // Datapath is a loaded datapath. It holds descriptors of the maps alone; programs are
@@ -91,7 +93,7 @@ func Ensure(opts Options) (*Datapath, error) {
 	if err := prepare(opts); err != nil {
 		return nil, err
 	}
-	unlock, err := lock(opts.PinPath)
+	unlock, err := opts.patience.lock(opts.PinPath)
 	if err != nil {
 		return nil, err
 	}
@@ -147,6 +149,9 @@ func (o Options) withDefaults() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.patience == nil {
+		o.patience = &patience{wait: LockWait}
+	}
 	return o
 }
 
@@ -168,7 +173,7 @@ func openCurrent(opts Options) *Datapath {
 // verified with every kernel function that can be had by now.
 func (d *Datapath) current() bool {
 	config, err := d.Maps.Config.Get()
-	if err != nil || config.Build != bpf.Build() || config.Schema != Schema {
+	if err != nil || config.Build != bpf.Build() || config.Schema != Schema || !exists(d.dirs.links) {
 		return false
 	}
 	for _, name := range programs() {

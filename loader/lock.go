@@ -3,24 +3,44 @@
 package loader
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
+// ErrLocked says that somebody holds the lock for longer than LockWait.
+var ErrLocked = errors.New("locked")
+
+// LockWait is how long a process waits for locks of a pinPath, all in all. The slowest
+// holder, a load, takes a second; runtimes give a plugin minutes.
+const LockWait = 10 * time.Second
+
+// patience is what is left of a process's waiting. Once it has waited in vain every
+// further lock has to be free at once: what is undone after that does not wait anew.
+type patience struct {
+	wait time.Duration
+	gone atomic.Bool
+}
+
 // lock serialises those who load, attach to shared devices or upgrade. It is held on
-// the directory itself, since bpffs keeps no regular files, and ends with its holder.
-func lock(dir string) (unlock func(), err error) {
+// the directory itself, since bpffs keeps no regular files, and ends with its holder. One
+// who is stopped keeps it: then the error is ErrLocked.
+func (p *patience) lock(dir string) (unlock func(), err error) {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s to lock it: %w", dir, err)
 	}
-	for {
-		err = unix.Flock(fd, unix.LOCK_EX)
-		if !errors.Is(err, unix.EINTR) {
-			break
-		}
+	err = flock(fd, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return p.await(dir, fd)
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -29,6 +49,85 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { unix.Close(fd) }, nil
 }
 
+// await waits in the kernel's queue, where each gets its turn. The thread that waits in
+// vain is left behind: nothing but a signal ends flock(2), and processes of ours are
+// short.
+func (p *patience) await(dir string, fd int) (unlock func(), err error) {
+	if p.gone.Load() {
+		defer unix.Close(fd)
+		return nil, locked(dir, fd, p.wait)
+	}
+	got := make(chan error, 1)
+	go func() { got <- flock(fd, unix.LOCK_EX) }()
+	timer := time.NewTimer(p.wait)
+	defer timer.Stop()
+	select {
+	case err := <-got:
+		if err != nil {
+			unix.Close(fd)
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		return func() { unix.Close(fd) }, nil
+	case <-timer.C:
+		p.gone.Store(true)
+		err := locked(dir, fd, p.wait)
+		go func() { <-got; _ = unix.Close(fd) }()
+		return nil, err
+	}
+}
+
+func flock(fd, how int) error {
+	for {
+		err := unix.Flock(fd, how)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// locked names the holder where it can be known: not one in another PID namespace.
+func locked(dir string, fd int, wait time.Duration) error {
+	who := "another process"
+	if pid := holder(fd); pid > 0 {
+		who = fmt.Sprintf("process %d", pid)
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+			who += fmt.Sprintf(" (%s)", strings.TrimSpace(string(comm)))
+		}
+	}
+	return Fault{ErrLocked, fmt.Sprintf("%s has held the lock of %s for more than %s", who, dir, wait), "try again, and end that process if it hangs"}
+}
+
+// holder finds who holds a lock on an open file in /proc/locks; 0 if that is not to be
+// known.
+func holder(fd int) int {
+	var st unix.Stat_t
+	if unix.Fstat(fd, &st) != nil {
+		return 0
+	}
+	f, err := os.Open("/proc/locks")
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(uint64(st.Dev)), unix.Minor(uint64(st.Dev)), st.Ino)
+	return findHolder(f, file)
+}
+
+// findHolder reads lines as "1: FLOCK  ADVISORY  WRITE 123 00:1f:456 0 EOF". Those who wait
+// have an arrow behind the number.
+func findHolder(locks io.Reader, file string) int {
+	lines := bufio.NewScanner(locks)
+	for lines.Scan() {
+		fields := strings.Fields(lines.Text())
+		if len(fields) > 5 && fields[1] == "FLOCK" && fields[5] == file {
+			pid, _ := strconv.Atoi(fields[4])
+			return pid
+		}
+	}
+	return 0
+}
+
 // Lock keeps every other Ensure, AttachUplink, AttachHost and DetachHost of this
-// pinPath waiting until unlock is called; it does not nest.
-func (d *Datapath) Lock() (unlock func(), err error) { return lock(d.opts.PinPath) }
+// pinPath waiting until unlock is called; it does not nest. It waits for LockWait at
+// most, then it is ErrLocked.
+func (d *Datapath) Lock() (unlock func(), err error) { return d.opts.patience.lock(d.opts.PinPath) }

@@ -130,13 +130,14 @@ func TestKernelTooOld(t *testing.T) {
 
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
-	unlock, err := lock(dir)
+	p := Options{}.withDefaults().patience
+	unlock, err := p.lock(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := make(chan error)
 	go func() {
-		unlock, err := lock(dir)
+		unlock, err := p.lock(dir)
 		if err == nil {
 			unlock()
 		}

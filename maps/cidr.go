@@ -57,7 +57,7 @@ func (t *Cidrs) Put(c Cidr) error {
 func (t *Cidrs) put(key *bpf.DatapathCidrKey, value *bpf.DatapathCidr) error {
 	err := t.rows.put(key, value, ebpf.UpdateAny)
 	if errors.Is(err, unix.ENOSPC) {
-		return fmt.Errorf("the table is full (%d rows): %w", t.rows.m.MaxEntries(), err)
+		return t.rows.full()
 	}
 	return err
 }

@@ -23,6 +23,8 @@ var (
 	ErrNotFound = errors.New("no such row")
 	// ErrExists says that somebody else's row holds the key.
 	ErrExists = errors.New("row exists")
+	// ErrFull says that a table has no room for another row.
+	ErrFull = errors.New("the table is full")
 )
 
 // Set is every table of one pin directory.

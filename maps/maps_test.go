@@ -269,7 +269,7 @@ func TestPrivilegedCidrsRefuse(t *testing.T) {
 		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
 		err = table.Put(maps.Cidr{Prefix: p, Networks: []string{"a"}})
 	}
-	if err == nil || !strings.Contains(err.Error(), "the table is full (1024 rows)") {
+	if !errors.Is(err, maps.ErrFull) || !strings.Contains(err.Error(), table.Name()+" has room for 1024 rows") {
 		t.Errorf("full: %v", err)
 	}
 	seen := map[netip.Prefix]bool{}

@@ -44,9 +44,18 @@ func (t table[K, V]) put(key *K, value *V, flags ebpf.MapUpdateFlags) error {
 	case errors.Is(err, ebpf.ErrKeyNotExist):
 		return ErrNotFound
 	case errors.Is(err, unix.E2BIG):
-		return fmt.Errorf("the table is full (%d rows): %w", t.m.MaxEntries(), err)
+		return t.full()
 	}
 	return err
+}
+
+// full names the table: the caller's error tells of the row.
+func (t table[K, V]) full() error {
+	name := "?"
+	if info, err := t.m.Info(); err == nil {
+		name = info.Name
+	}
+	return fmt.Errorf("%w: %s has room for %d rows", ErrFull, name, t.m.MaxEntries())
 }
 
 // delete takes the row away; that there is none is no error.

@@ -12,6 +12,7 @@ import (
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
+	"github.com/culvert-cni/culvert/maps"
 )
 
 // Codes of our own begin at 100, as CNI says.
@@ -44,6 +45,8 @@ func coded(err error) *types.Error {
 		return types.NewError(codeHostportHeld, "hostPort is in use", err.Error())
 	case errors.As(err, &held):
 		return types.NewError(codeAddressHeld, "address is in use", err.Error())
+	case errors.Is(err, loader.ErrLocked), errors.Is(err, ipam.ErrNoAnswer), errors.Is(err, maps.ErrFull):
+		return types.NewError(types.ErrTryAgainLater, "try again later", err.Error())
 	case errors.Is(err, podnet.ErrNameTaken):
 		return types.NewError(codeNameTaken, "interface name is taken", err.Error())
 	case errors.Is(err, podnet.ErrNoAddress):

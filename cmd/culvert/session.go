@@ -60,12 +60,12 @@ func openPodSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) 
 func openSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) {
 	s := &session{conf: c, args: args, log: slog.New(slog.DiscardHandler)}
 	if c.logFile != "" {
-		f, err := os.OpenFile(c.logFile, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+		f, out, err := openLog(c.logFile)
 		if err != nil {
-			return nil, badValue("logFile", fmt.Sprintf("%q", c.logFile), err.Error())
+			return nil, err
 		}
 		s.file = f
-		handler := slog.NewJSONHandler(f, &slog.HandlerOptions{Level: c.logLevel})
+		handler := slog.NewJSONHandler(out, &slog.HandlerOptions{Level: c.logLevel})
 		s.log = slog.New(handler).With("verb", verb, "network", c.name, "container", args.ContainerID, "ifname", args.IfName)
 	}
 	s.log.Debug("called", "netns", args.Netns, "args", args.Args, "stdin", json.RawMessage(args.StdinData))

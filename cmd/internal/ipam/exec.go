@@ -4,6 +4,7 @@ package ipam
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,13 @@ import (
 
 // busyTries bounds how often a plugin is started that is just being written.
 const busyTries = 5
+
+// How long a plugin may take for a verb, and how long it then has to end by SIGTERM, or
+// whoever holds its output to let go of that. Runtimes wait for minutes.
+const (
+	mostTime  = 60 * time.Second
+	graceTime = 2 * time.Second
+)
 
 // find looks for the plugin in the directories of CNI_PATH.
 func (p *Plugin) find() (string, error) {
@@ -46,12 +54,18 @@ func (p *Plugin) exec(ctx context.Context, verb string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	most := cmp.Or(p.MostTime, mostTime)
+	caller := ctx
+	ctx, stop := context.WithTimeout(ctx, most)
+	defer stop()
 	stdin, args := requests(p.Stdin, p.Args)
 	var stdout, stderr bytes.Buffer
 	for range busyTries {
 		stdout.Reset()
 		stderr.Reset()
 		cmd := exec.CommandContext(ctx, path)
+		cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+		cmd.WaitDelay = graceTime
 		cmd.Env = environ(verb, args)
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 		if err = cmd.Run(); !errors.Is(err, unix.ETXTBSY) {
@@ -62,10 +76,15 @@ func (p *Plugin) exec(ctx context.Context, verb string) ([]byte, error) {
 		case <-ctx.Done():
 		}
 	}
-	if err != nil {
-		return nil, p.explain(verb, err, stdout.Bytes(), stderr.Bytes())
+	switch {
+	case err == nil, errors.Is(err, exec.ErrWaitDelay): // it has answered, and left something running
+		return stdout.Bytes(), nil
+	case caller.Err() != nil:
+		return nil, fmt.Errorf("IPAM plugin %s: %w to %s before culvert was told to stop", p.Type, ErrNoAnswer, verb)
+	case ctx.Err() != nil:
+		return nil, fmt.Errorf("IPAM plugin %s: %w to %s within %s", p.Type, ErrNoAnswer, verb, most)
 	}
-	return stdout.Bytes(), nil
+	return nil, p.explain(verb, err, stdout.Bytes(), stderr.Bytes())
 }
 
 // explain makes an error of what a plugin that failed left behind.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -17,16 +18,22 @@ import (
 )
 
 // Plugin is an IPAM plugin, for one call of culvert. Errors are those of the plugin,
-// with its codes, as *types.Error, or ErrNotFound.
+// with its codes, as *types.Error, or ErrNotFound or ErrNoAnswer.
 type Plugin struct {
 	Type  string // name of its binary
 	Stdin []byte // configuration that culvert got
 	Args  string // CNI_ARGS
 	Path  string // CNI_PATH
+
+	MostTime time.Duration // for a verb; 0: a minute
 }
 
 // ErrNotFound says that CNI_PATH holds no such plugin.
 var ErrNotFound = errors.New("no such plugin in CNI_PATH")
+
+// ErrNoAnswer says that the plugin was ended before it had answered: it took too long, or
+// so did whoever called us.
+var ErrNoAnswer = errors.New("no answer")
 
 // Add allocates. A plugin that keeps count by container refuses one that has addresses
 // already, as it has after an ADD that was killed: it is told to forget these, and asked

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -69,6 +70,32 @@ func TestAdd(t *testing.T) {
 			var e *types.Error
 			if err == nil || errors.As(err, &e) && e.Code != tt.code || e == nil && tt.code != 1 {
 				t.Errorf("got %v, want code %d", err, tt.code)
+			}
+		})
+	}
+}
+
+// A plugin that hangs is told to end, then made to.
+func TestNoAnswer(t *testing.T) {
+	for name, script := range map[string]string{
+		"ends":     "exec sleep 60",
+		"ignores":  "trap '' TERM; while :; do sleep 60; done",
+		"children": "sleep 60", // the shell ends, its child holds the output
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := plugin(t, script)
+			p.MostTime = 200 * time.Millisecond
+			start := time.Now()
+			_, err := p.Add(t.Context())
+			if !errors.Is(err, ErrNoAnswer) || time.Since(start) > 30*time.Second || strings.Contains(err.Error(), "\n") {
+				t.Errorf("after %s: %v", time.Since(start), err)
+			}
+			ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			defer stop()
+			p.MostTime = 0
+			if err := p.Del(ctx); !errors.Is(err, ErrNoAnswer) || time.Since(start) > 30*time.Second {
+				t.Errorf("after %s: %v", time.Since(start), err)
 			}
 		})
 	}

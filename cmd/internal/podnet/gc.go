@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/culvert-cni/culvert/maps"
 )
 
@@ -48,22 +50,8 @@ func GC(d *Deps, network string, valid []Attachment) (Collected, error) {
 		}
 	}
 	errs = append(errs, d.sweep())
-	c.Partial, err = d.strangers()
+	c.Partial, err = d.strangers(network, valid)
 	return c, errors.Join(append(errs, err)...)
-}
-
-// strangers says whether there are veths of ours that no row tells of.
-func (d *Deps) strangers() (bool, error) {
-	links, err := d.Node.LinksNamed(IsHostName)
-	if err != nil {
-		return true, err
-	}
-	for _, l := range links {
-		if _, err := d.Datapath.Maps.Ifaces.Get(l.Index); err != nil {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // sweep deletes rows that no attachment owns. The attachments are read last: an ADD to
@@ -99,5 +87,25 @@ func (d *Deps) sweep() error {
 			errs = append(errs, m.Limits.Delete(l.Ifindex, l.Direction))
 		}
 	}
-	return errors.Join(append(errs, d.closeHost(), d.releaseNetworks(""))...)
+	return errors.Join(append(errs, d.sweepCounters(owned), d.closeHost(), d.releaseNetworks(""))...)
+}
+
+// sweepCounters deletes the counters of devices that are gone: what was under way when a
+// namespace ended may have been counted after its DEL.
+func (d *Deps) sweepCounters(owned map[int]bool) error {
+	rows, err := maps.Collect(d.Datapath.Maps.Counters.All())
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range rows {
+		if owned[c.Ifindex] {
+			continue
+		}
+		owned[c.Ifindex] = true // looked at
+		if _, err := d.Node.Link(c.Ifindex); errors.Is(err, unix.ENODEV) {
+			errs = append(errs, d.Datapath.Maps.Counters.DeleteIfindex(c.Ifindex))
+		}
+	}
+	return errors.Join(errs...)
 }

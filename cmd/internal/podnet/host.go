@@ -53,11 +53,20 @@ func (s *setup) denyUnrouted() error {
 	return nil
 }
 
-// closeHost is called after rows were deleted. It takes back what no row needs.
+// hostOpen says that there may be something for closeHost to take back.
+func (d *Deps) hostOpen() bool {
+	return d.raised(acceptLocal) || d.raised(routeLocalnet) || d.Datapath.SocketsAttached()
+}
+
+// closeHost is called after rows were deleted. It takes back what no row needs. While
+// there are others it takes no lock: who deletes the last one comes here after that.
 func (d *Deps) closeHost() error {
-	err := d.Datapath.DetachHost(func() error {
-		return errors.Join(d.lower(acceptLocal), d.Node.DeleteUnreachable(4), d.Node.DeleteUnreachable(6))
-	})
+	any, err := d.Datapath.Maps.Hostports.Any()
+	if err == nil && !any {
+		err = d.Datapath.DetachHost(func() error {
+			return errors.Join(d.lower(acceptLocal), d.Node.DeleteUnreachable(4), d.Node.DeleteUnreachable(6))
+		})
+	}
 	if err != nil || !d.raised(routeLocalnet) && !d.Datapath.SocketsAttached() {
 		return err
 	}
@@ -66,17 +75,27 @@ func (d *Deps) closeHost() error {
 
 // closeLoopback undoes what hostPorts on loopback need once none is open there.
 func (d *Deps) closeLoopback() error {
+	if open, err := d.loopbackOpen(); err != nil || open {
+		return err
+	}
 	unlock, err := d.Datapath.Lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	for row, err := range d.Datapath.Maps.Hostports.All() {
-		if err != nil || row.Loopback {
-			return err
-		}
+	if open, err := d.loopbackOpen(); err != nil || open {
+		return err
 	}
 	return errors.Join(d.Datapath.DetachSockets(), d.lower(routeLocalnet))
+}
+
+func (d *Deps) loopbackOpen() (bool, error) {
+	for row, err := range d.Datapath.Maps.Hostports.All() {
+		if err != nil || row.Loopback {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // raise sets a sysctl and leaves a mark, a directory beside the pins, that it was us: an

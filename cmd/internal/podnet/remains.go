@@ -28,7 +28,11 @@ func (d *Deps) clean(o maps.Owner) (found bool, err error) {
 	if err != nil || link.Index == 0 {
 		return len(rows) > 0, errors.Join(append(errs, err)...)
 	}
-	return true, errors.Join(append(errs, d.Node.DeleteLink(link.Index))...)
+	errs = append(errs, d.Node.DeleteLink(link.Index))
+	if d.Datapath != nil {
+		errs = append(errs, d.dropState(maps.Iface{Ifindex: link.Index}))
+	}
+	return true, errors.Join(errs...)
 }
 
 // rowsOf lists the rows of ifaces that an owner has: one, or after a crash more.
@@ -69,7 +73,7 @@ func (d *Deps) dropRoutes(i maps.Iface) error {
 	for _, addr := range i.Addrs {
 		errs = append(errs, d.deletePod(addr, i.Generation))
 	}
-	if len(ports) > 0 || d.raised(acceptLocal) {
+	if len(ports) > 0 || d.hostOpen() {
 		errs = append(errs, d.closeHost())
 	}
 	return errors.Join(errs...)

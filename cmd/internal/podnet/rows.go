@@ -49,10 +49,15 @@ func (s *setup) flags() maps.PodFlags {
 	return flags
 }
 
-// writePods writes a row an address. A row that is there is of a pod that went without
-// DEL, or else two pods got one address, and the first keeps it.
+// writePods writes a row an address; first the addresses go where DEL finds the rows by
+// them. A row that is there is of a pod that went without DEL, or else two pods got one
+// address, and the first keeps it.
 func (s *setup) writePods(context.Context) error {
 	m := s.Datapath.Maps
+	s.iface.Addrs, s.iface.Flags = s.layout.list(), s.kept|s.flags()
+	if err := m.Ifaces.Put(s.iface); err != nil {
+		return err
+	}
 	for _, addr := range s.layout.list() {
 		old, err := m.Pods.Get(addr)
 		if err == nil {
@@ -71,8 +76,7 @@ func (s *setup) writePods(context.Context) error {
 			return err
 		}
 	}
-	s.iface.Addrs, s.iface.Flags = s.layout.list(), s.kept|s.flags()
-	return m.Ifaces.Put(s.iface)
+	return nil
 }
 
 // deletePod deletes an address's row if it is of that generation. Who gets the address

@@ -12,6 +12,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
+	"github.com/culvert-cni/culvert/loader"
 	"github.com/culvert-cni/culvert/maps"
 )
 
@@ -45,6 +46,7 @@ func Setup(ctx context.Context, d *Deps, spec Spec) (*current.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer shareMaking()()
 	if err := s.run(ctx, s.steps()); err != nil {
 		return nil, err
 	}
@@ -105,6 +107,9 @@ func (s *setup) run(ctx context.Context, steps []step) error {
 		s.Log.Error("setup failed", "step", st.name, "error", err)
 		if undo := s.undo.run(); undo != nil {
 			s.Log.Error("undo failed", "error", undo)
+			if errors.Is(err, loader.ErrLocked) {
+				return err // says it all
+			}
 			return fmt.Errorf("%w (and then: %w)", err, undo)
 		}
 		return err
@@ -163,12 +168,16 @@ func (s *setup) ownIface(context.Context) error {
 	// Before the row is there, so undone after it is gone: the last one takes its network's
 	// ranges along.
 	s.undo.push("ranges", func() error { return s.releaseNetworks(s.Network) })
-	s.undo.push("iface", func() error { return s.Datapath.Maps.Ifaces.Delete(s.link.Index) })
+	s.undo.pushWitness("iface", func() error { return s.Datapath.Maps.Ifaces.Delete(s.link.Index) })
 	return s.Datapath.Maps.Ifaces.Put(s.iface)
 }
 
 func (s *setup) getAddresses(ctx context.Context) error {
-	s.undo.push("addresses", func() error { return s.IPAM.Del(context.WithoutCancel(ctx)) })
+	s.undo.push("addresses", func() error {
+		ctx, stop := undoContext(ctx)
+		defer stop()
+		return s.IPAM.Del(ctx)
+	})
 	result, err := s.IPAM.Add(ctx)
 	if err != nil {
 		return err

@@ -28,6 +28,16 @@ func TestUndoStack(t *testing.T) {
 	if done = nil; s.run() != nil || done != nil {
 		t.Errorf("a second run undid %v", done)
 	}
+	for _, fails := range []error{nil, errors.New("no map")} {
+		done = nil
+		note("veth", nil)
+		s.pushWitness("iface", func() error { done = append(done, "iface"); return nil })
+		note("row", fails)
+		if err := s.run(); (err == nil) != (fails == nil) || slices.Contains(done, "iface") != (fails == nil) {
+			t.Errorf("undone %v, error %v, where a later step gave %v", done, err, fails)
+		}
+	}
+	done = nil
 	note("veth", nil)
 	s.commit()
 	if s.run() != nil || done != nil {

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crash
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	culvert "github.com/culvert-cni/culvert/maps"
+	"github.com/culvert-cni/culvert/test/netns"
+)
+
+const hostPort, port = 8080, 80
+
+// bed is a node with an outside, on which verbs are killed.
+type bed struct {
+	*testing.T
+	net    *netns.Net
+	node   *netns.Node
+	traced *netns.Node
+	victim victim
+	base   snapshot // of the node without pods
+}
+
+// place is a namespace for a pod, with a server in it.
+type place struct {
+	*netns.NS
+	server *netns.Server
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{T: t, net: netns.Wire(t, netns.Layout{})}
+	b.node = b.net.Nodes[0]
+	// One family without a default route: then hostPorts add one that denies.
+	b.node.IP(t, "route del default via fd00:10::1")
+	b.traced = traced(t, b.node)
+	b.victim = victim{node: b.traced, plugin: filepath.Join(b.node.Bin.Dir, "culvert"), file: filepath.Join(t.TempDir(), "report")}
+	b.net.Outside().Serve(t, port)
+	a := b.place("a")
+	defer a.vanish()
+	p, err := b.node.TryAdd(b.spec(a))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(p.TryDel(nil), b.collect()); err != nil {
+		t.Fatal(err)
+	}
+	b.base = look(t, b.node)
+	return b
+}
+
+func (b *bed) place(name string) *place {
+	b.Helper()
+	ns, err := netns.TryNew(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := ns.TryServe(port)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return &place{ns, s}
+}
+
+// vanish is the end of the namespace. Idempotent.
+func (p *place) vanish() {
+	p.server.Close()
+	p.Close()
+}
+
+// spec is a pod with everything that an ADD can ask for.
+func (b *bed) spec(p *place) netns.PodSpec {
+	return netns.PodSpec{
+		Name: p.Name, NS: p.NS, Ports: netns.Both(hostPort, port), Conf: b.extra(),
+		Bandwidth: &netns.Bandwidth{IngressRate: 1e8, EgressRate: 1e8},
+	}
+}
+
+func (b *bed) extra() map[string]any {
+	return map[string]any{
+		"ipMasq":    true,
+		"hostPorts": map[string]any{"excludeCIDRs": []string{"10.96.0.0/12"}},
+		"logFile":   filepath.Join(b.node.DataDir, "..", "log"),
+	}
+}
+
+// collect runs GC with a list.
+func (b *bed) collect(valid ...*netns.Pod) error { return b.gc(b.node, nil, valid...) }
+
+func (b *bed) gc(n *netns.Node, env map[string]string, valid ...*netns.Pod) error {
+	conf := n.Conf()
+	for k, v := range b.extra() {
+		conf[k] = v
+	}
+	if err := n.GC(env, conf, valid...); err != nil {
+		return fmt.Errorf("GC: %w", err)
+	}
+	return nil
+}
+
+// works says what does not of a pod.
+func (b *bed) works(p *netns.Pod) error {
+	out := b.net.Outside()
+	up := b.node.Uplinks[0]
+	ask := func(from *netns.NS, proto string, to netip.Addr, port uint16, server string) error {
+		return netns.Poll(func() error {
+			r, err := from.Ask(netns.Call{Proto: proto, To: netip.AddrPortFrom(to, port)})
+			if err == nil && r.Server != server {
+				err = fmt.Errorf("%s:%d was answered by %s, not %s", to, port, r.Server, server)
+			}
+			return err
+		})
+	}
+	return errors.Join(
+		p.Check(),
+		ask(out.NS, "tcp", up.V4, p.HostPort, p.Name),
+		ask(out.NS, "udp", up.V6, p.HostPort, p.Name),
+		ask(b.node.NS, "tcp", netip.MustParseAddr("127.0.0.1"), p.HostPort, p.Name),
+		ask(p.NS, "tcp", out.V4, port, out.Name),
+	)
+}
+
+// left says what is left when there should be no pod. Namespaces end a while after they
+// are closed.
+func (b *bed) left(when string) error {
+	return netns.Poll(func() error { return b.compare(when, b.base.left) })
+}
+
+// same is left, and that nothing is missing either: an ADD has loaded everything.
+func (b *bed) same(when string) error {
+	return netns.Poll(func() error {
+		return errors.Join(b.compare(when, b.base.left), b.compare(when, b.base.missing))
+	})
+}
+
+func (b *bed) compare(when string, how func(snapshot) []string) error {
+	if list := how(look(b.T, b.node)); len(list) > 0 {
+		return fmt.Errorf("%s:\n\t%s", when, strings.Join(list, "\n\t"))
+	}
+	return nil
+}
+
+// leases says whether host-local holds the addresses of these pods and no others.
+func (b *bed) leases(pods ...*netns.Pod) error {
+	var want, got []string
+	for _, p := range pods {
+		want = append(want, p.V4.String(), p.V6.String())
+	}
+	files, err := os.ReadDir(filepath.Join(b.node.DataDir, netns.Network))
+	for _, f := range files {
+		if _, err := netip.ParseAddr(f.Name()); err == nil {
+			got = append(got, f.Name())
+		}
+	}
+	slices.Sort(want)
+	slices.Sort(got)
+	if err == nil && !slices.Equal(want, got) {
+		err = fmt.Errorf("host-local holds %v, the pods have %v", got, want)
+	}
+	return err
+}
+
+// unload leaves the node as it is before its first pod.
+func (b *bed) unload() {
+	b.Helper()
+	if err := os.RemoveAll(filepath.Join(b.node.PinPath, "v1")); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// otherBuild makes the next verb replace the programs.
+func (b *bed) otherBuild() {
+	b.Helper()
+	set, err := culvert.Open(filepath.Join(b.node.PinPath, "v1", "maps"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer set.Close()
+	config, err := set.Config.Get()
+	if err == nil {
+		config.Build++
+		err = set.Config.Put(config)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netns
+
+import "maps"
+
+// Unfinished is the pod of an ADD that has not returned, or is not meant to: DEL works on
+// it, CHECK does not.
+func (n *Node) Unfinished(s PodSpec) *Pod { return n.attachment(s) }
+
+// On is the same attachment on another view of its node: one that has other binaries.
+func (p *Pod) On(n *Node) *Pod {
+	return &Pod{
+		NS: p.NS, Node: n, ID: p.ID, IfName: p.IfName, Result: p.Result, V4: p.V4, V6: p.V6,
+		Host: p.Host, Inside: p.Inside, HostPort: p.HostPort, conf: maps.Clone(p.conf), raw: p.raw,
+	}
+}
+
+// Attached is a pod as a runtime's list of valid attachments names it.
+func (p *Pod) Attached() map[string]any {
+	return map[string]any{"containerID": p.ID, "ifname": p.IfName}
+}
+
+// GC runs GC with these attachments as the valid ones; extra is environment.
+func (n *Node) GC(extra map[string]string, conf map[string]any, valid ...*Pod) error {
+	list := []map[string]any{}
+	for _, p := range valid {
+		list = append(list, p.Attached())
+	}
+	c := maps.Clone(conf)
+	c["cni.dev/valid-attachments"] = list
+	_, err := n.Exec("GC", extra, c)
+	return err
+}
