@@ -53,7 +53,9 @@ func warned(t *testing.T, n *netns.Node, parts ...string) {
 func TestPrivilegedL7UplinkChanges(t *testing.T) {
 	t.Parallel()
 	repairs := map[string]func(*testing.T, *cluster, *netns.Node){
-		"ADD":       func(t *testing.T, _ *cluster, n *netns.Node) { n.Add(t, netns.PodSpec{Name: "next", Conf: map[string]any{"ipMasq": true}}).Del(t) },
+		"ADD": func(t *testing.T, _ *cluster, n *netns.Node) {
+			n.Add(t, netns.PodSpec{Name: "next", Conf: map[string]any{"ipMasq": true}}).Del(t)
+		},
 		"GC":        func(t *testing.T, c *cluster, n *netns.Node) { c.gc(t, n) },
 		"Reconcile": func(t *testing.T, _ *cluster, n *netns.Node) { reconcile(t, n) },
 	}
