@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command culvertctl shows what the datapath of this node holds. It reads the pinned
-// maps; no daemon is asked. All it changes are the limits of a pod, by `limits set`. An
-// error is one sentence on stderr, and the exit code is 1.
+// maps; no daemon is asked. `limits set` changes the limits of a pod, `reconcile` repairs
+// the node, and `uninstall` takes everything off it; the others change nothing. An error is one sentence on stderr, and the exit code is 1.
 package main
 
 import (
@@ -38,7 +38,7 @@ func newRoot(out io.Writer, clock func() time.Duration) *cobra.Command {
 	a := &app{out: out, now: clock()}
 	root := &cobra.Command{
 		Use:           "culvertctl",
-		Short:         "Show what the culvert datapath of this node holds, and change limits",
+		Short:         "Show what the culvert datapath of this node holds, change limits, repair and uninstall",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		PersistentPreRunE: func(*cobra.Command, []string) error {
