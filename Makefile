@@ -59,7 +59,7 @@ test-kernels: build ref ## packet, loader, namespace and limit tests under kerne
 	@test/install-deps.sh base vm
 	test/lab/test-kernels.sh
 
-test-containerd: build ref ## pods by CRI through a real containerd
+test-containerd: build ref ## pods by CRI through real containerds, 2.x and Debian's 1.6
 	@test/install-deps.sh base runtime
 	test/containerd/run.sh
 

@@ -16,7 +16,7 @@ check() {
 }
 summary() {
   echo "$passed passed, $failed failed"
-  [ "$failed" = 0 ] || { echo "# logs: $W/last" >&2; exit 1; }
+  [ "$failed" = 0 ] || { echo "# logs: ${KEPT:-$W/last}" >&2; exit 1; }
 }
 
 # --- comparisons that say what they saw

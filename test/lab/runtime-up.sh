@@ -6,13 +6,13 @@
 #   runtime-up.sh NODE INDEX [IMAGE...]
 #
 # INDEX 1..200: the node's addresses LAB_NET4.(10+INDEX), LAB_NET6(10+INDEX). IMAGE: what of W/images, pod
-# if none is named.
+# if none is named. CTD: the directory of containerd, its shim and ctr, 2.x or 1.x; default W/bin.
 #
 # containerd reads CNI configuration from W/run/NODE/net.d and plugins from W/run/NODE/cni-bin.
 # node-exec.sh runs something inside; runtime-down.sh removes it all.
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
-N=$1 I=$2 D=$(node_dir "$1") ns=$(node_ns "$1")
+N=$1 I=$2 D=$(node_dir "$1") ns=$(node_ns "$1") CTD=${CTD:-$W/bin}
 shift 2
 [ $# -gt 0 ] || set -- pod
 mkdir -p "$D"/{net.d,cni-bin}
@@ -40,33 +40,50 @@ if ! node_alive "$N"; then
   wait_for 10 "node init" node_alive "$N"
 fi
 # --- containerd. ctr would wait 10 s for a socket that is not there yet, so look first.
-ctd_ok() { node_exec "$N" test -S /run/containerd/containerd.sock && node_exec "$N" "$W/bin/ctr" --connect-timeout 1s version; }
+ctd_ok() { node_exec "$N" test -S /run/containerd/containerd.sock && node_exec "$N" "$CTD/ctr" --connect-timeout 1s version; }
 if ! ctd_ok >/dev/null 2>&1; then
   # restrict_oom_score_adj: runc fails on a negative one where root lacks CAP_SYS_RESOURCE.
   # The store lies on a tmpfs: it needs no overlay-capable directory and is gone with the node.
+  case $("$CTD/containerd" --version) in
+    *" "v2.*) cri=io.containerd.cri.v1 file=3 ;;
+    *) cri=io.containerd.grpc.v1.cri file=2 ;;
+  esac
   cat >"$D/containerd.toml" <<T
-version = 3
+version = $file
 root = "/run/containerd-root"
 state = "/run/containerd"
 disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
-[plugins.'io.containerd.cri.v1.images'.pinned_images]
+T
+  if [ "$file" = 3 ]; then
+    cat >>"$D/containerd.toml" <<T
+[plugins.'$cri.images'.pinned_images]
   sandbox = "$IMAGE"
-[plugins.'io.containerd.cri.v1.runtime']
+[plugins.'$cri.runtime']
   restrict_oom_score_adj = true
-  [plugins.'io.containerd.cri.v1.runtime'.cni]
+  [plugins.'$cri.runtime'.cni]
     bin_dirs = ["$D/cni-bin"]
     conf_dir = "$D/net.d"
 T
+  else
+    cat >>"$D/containerd.toml" <<T
+[plugins.'$cri']
+  sandbox_image = "$IMAGE"
+  restrict_oom_score_adj = true
+  [plugins.'$cri'.cni]
+    bin_dir = "$D/cni-bin"
+    conf_dir = "$D/net.d"
+T
+  fi
   cat >"$D/crictl.yaml" <<Y
 runtime-endpoint: unix:///run/containerd/containerd.sock
 image-endpoint: unix:///run/containerd/containerd.sock
 timeout: 30
 Y
-  node_exec "$N" env PATH="$W/bin:$PATH" setsid sh -c \
-    "exec '$W/bin/containerd' -c '$D/containerd.toml' >'$D/containerd.log' 2>&1 </dev/null & echo \$! >/run/containerd.pid"
+  node_exec "$N" env PATH="$CTD:$W/bin:$PATH" setsid sh -c \
+    "exec '$CTD/containerd' -c '$D/containerd.toml' >'$D/containerd.log' 2>&1 </dev/null & echo \$! >/run/containerd.pid"
   wait_for 30 containerd ctd_ok || { tail -n 20 "$D/containerd.log" >&2; exit 1; }
 fi
 for image; do
   # quietly: ctr repeats containerd's warnings
-  node_exec "$N" "$W/bin/ctr" -n k8s.io images import "$W/images/$image.tar" >"$D/import.log" 2>&1 || { cat "$D/import.log" >&2; exit 1; }
+  node_exec "$N" "$CTD/ctr" -n k8s.io images import "$W/images/$image.tar" >"$D/import.log" 2>&1 || { cat "$D/import.log" >&2; exit 1; }
 done
