@@ -44,6 +44,7 @@ func TestPrivilegedSoak(t *testing.T) {
 	fmt.Printf("soak: %s, %d pods, SOAK_SEED=%d\n", s.time, len(s.slots), s.seed)
 	defer s.end()
 	rng := s.rng(0)
+	s.slots[0].mend() // loads the programs
 	s.settle(rng)
 	flat := &flatness{first: s.count()}
 	flat.add(s.weigh())
