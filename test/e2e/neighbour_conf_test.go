@@ -72,6 +72,10 @@ func TestPrivilegedX2Conf(t *testing.T) {
 		p.Del(t)
 		t.Error("an ADD whose IPAM keeps its addresses in /etc/cni/net.d succeeded")
 	}
+	// Its IPAM could not be told to take the address back: what tells of it stays until DEL.
+	if _, err := node.Exec("DEL", map[string]string{"CNI_CONTAINERID": "writes", "CNI_NETNS": "", "CNI_IFNAME": "eth0"}, node.Conf()); err != nil {
+		t.Errorf("DEL: %v", err)
+	}
 }
 
 // snapshot is each file's content and when anything of it was changed.
