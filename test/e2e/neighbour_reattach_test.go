@@ -29,6 +29,11 @@ func TestPrivilegedX1Reattach(t *testing.T) {
 			a, _ := serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80), Conf: b.mode})
 			node.Serve(t, 81)
 			outside.Serve(t, 80)
+			for _, dev := range []string{"up0", "lo", a.Host.Name} {
+				// The qdisc itself is not made during traffic: for that the kernel stops the device
+				// (dev_deactivate), and what is sent meanwhile is lost, whoever does it.
+				hook{node, dev, false}.clsact(t, "stays", 7)
+			}
 			rounds, stop := keepAsking(t, everyWay(b.cluster, a))
 			times := 3
 			if netns.Emulated() {
