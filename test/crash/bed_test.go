@@ -24,7 +24,6 @@ type bed struct {
 	net    *netns.Net
 	node   *netns.Node
 	traced *netns.Node
-	victim victim
 	base   snapshot // of the node without pods
 }
 
@@ -41,7 +40,6 @@ func newBed(t *testing.T) *bed {
 	// One family without a default route: then hostPorts add one that denies.
 	b.node.IP(t, "route del default via fd00:10::1")
 	b.traced = traced(t, b.node)
-	b.victim = victim{node: b.traced, plugin: filepath.Join(b.node.Bin.Dir, "culvert"), file: filepath.Join(t.TempDir(), "report")}
 	b.net.Outside().Serve(t, port)
 	a := b.place("a")
 	defer a.vanish()
@@ -92,14 +90,14 @@ func (b *bed) extra() map[string]any {
 }
 
 // collect runs GC with a list.
-func (b *bed) collect(valid ...*netns.Pod) error { return b.gc(b.node, nil, valid...) }
+func (b *bed) collect(valid ...*netns.Pod) error { return b.gc(b.node, valid...) }
 
-func (b *bed) gc(n *netns.Node, env map[string]string, valid ...*netns.Pod) error {
+func (b *bed) gc(n *netns.Node, valid ...*netns.Pod) error {
 	conf := n.Conf()
 	for k, v := range b.extra() {
 		conf[k] = v
 	}
-	if err := n.GC(env, conf, valid...); err != nil {
+	if err := n.GC(conf, valid...); err != nil {
 		return fmt.Errorf("GC: %w", err)
 	}
 	return nil

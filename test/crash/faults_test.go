@@ -31,7 +31,7 @@ type scenario struct {
 	name string
 	// prepare gives the attachment that is there before the verb, if any.
 	prepare func(b *bed, a *place) (*netns.Pod, error)
-	run     func(b *bed, a *place, p *netns.Pod, env map[string]string) error
+	run     func(b *bed, a *place, p *netns.Pod) error
 	loads   bool // and so takes seconds
 }
 
@@ -40,16 +40,16 @@ var scenarios = []scenario{
 	{"FirstADD", func(b *bed, _ *place) (*netns.Pod, error) { b.unload(); return nil, nil }, addKilled, true},
 	{"UpgradeADD", func(b *bed, _ *place) (*netns.Pod, error) { b.otherBuild(); return nil, nil }, addKilled, true},
 	{"SecondADD", add, addKilled, false},
-	{"DEL", add, func(b *bed, _ *place, p *netns.Pod, env map[string]string) error { return p.On(b.traced).TryDel(env) }, false},
-	{"GC", add, func(b *bed, _ *place, _ *netns.Pod, env map[string]string) error { return b.gc(b.traced, env) }, false},
+	{"DEL", add, func(b *bed, _ *place, p *netns.Pod) error { return p.On(b.traced).TryDel(nil) }, false},
+	{"GC", add, func(b *bed, _ *place, _ *netns.Pod) error { return b.gc(b.traced) }, false},
 }
 
 func nothing(*bed, *place) (*netns.Pod, error) { return nil, nil }
 
 func add(b *bed, a *place) (*netns.Pod, error) { return b.node.TryAdd(b.spec(a)) }
 
-func addKilled(b *bed, a *place, _ *netns.Pod, env map[string]string) error {
-	_, err := b.traced.TryAddEnv(b.spec(a), env)
+func addKilled(b *bed, a *place, _ *netns.Pod) error {
+	_, err := b.traced.TryAdd(b.spec(a))
 	return err
 }
 
@@ -172,17 +172,26 @@ func (b *bed) run(s scenario, at int, recover func(*bed, *place) error) (Report,
 	if err != nil {
 		b.Fatalf("prepare: %v", err)
 	}
-	v := b.victim
-	v.at = at
-	err = s.run(b, a, p, v.env())
-	report, reportErr := v.report()
+	report, err := b.killAt(at, func() error { return s.run(b, a, p) })
+	if err == nil {
+		err = recover(b, a)
+	}
+	return report, err
+}
+
+// killAt runs a verb by the tracer; the error is one that the kill is not the reason of.
+func (b *bed) killAt(at int, verb func() error) (Report, error) {
+	b.Helper()
+	b.order(Orders{At: at})
+	err := verb()
+	report, reportErr := b.report()
 	switch {
 	case reportErr != nil:
 		b.Fatalf("%v: %v", reportErr, err)
 	case report.Killed != (at > 0 && at <= len(report.Points)), !report.Killed && err != nil, report.Killed && (err == nil || !strings.Contains(err.Error(), killed)):
 		return report, fmt.Errorf("unexpected end: %w", err)
 	}
-	return report, recover(b, a)
+	return report, nil
 }
 
 // restore goes on after a leak with a node that is as good as new.

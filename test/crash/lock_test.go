@@ -111,9 +111,9 @@ func (b *bed) specOn(name string, hostPort int) netns.PodSpec {
 func (b *bed) freeze(name string, hostPort int) (plugin, tracer int) {
 	b.Helper()
 	s := b.specOn(name, hostPort)
-	v := b.victim
-	p, err := b.traced.TryAddEnv(s, v.env())
-	report, reportErr := v.report()
+	b.order(Orders{})
+	p, err := b.traced.TryAdd(s)
+	report, reportErr := b.report()
 	if err := errors.Join(err, reportErr); err != nil {
 		b.Fatal(err)
 	}
@@ -126,17 +126,16 @@ func (b *bed) freeze(name string, hostPort int) (plugin, tracer int) {
 			last = i
 		}
 	}
-	if v.at = last + 1; v.at == 0 {
+	if last < 0 {
 		b.Fatalf("no lock is taken: %v", report.Points)
 	}
-	env := v.env()
-	env[envFreeze] = "1"
-	go func() { _, _ = b.traced.TryAddEnv(s, env) }()
-	if err := netns.Poll(func() (err error) { report, err = v.report(); return err }); err != nil {
+	b.order(Orders{At: last + 1, Freeze: true})
+	go func() { _, _ = b.traced.TryAdd(s) }()
+	if err := netns.Poll(func() (err error) { report, err = b.report(); return err }); err != nil {
 		b.Fatal(err)
 	}
-	if !slices.Contains(report.Points[v.at-1:], "flock") {
-		b.Fatalf("stopped after %v", report.Points[v.at-1:])
+	if !slices.Contains(report.Points[last:], "flock") {
+		b.Fatalf("stopped after %v", report.Points[last:])
 	}
 	return report.Plugin, report.Tracer
 }

@@ -9,11 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -75,31 +72,33 @@ func mountBPFFS() error {
 	return unix.Mount("bpf", bpffs, "bpf", 0, "mode=0700")
 }
 
-// runPlugin is told by the environment what to do to the plugin, or by a file beside the
-// name that it was started by.
+// ordersIn is the file with the Orders of the tracer in a directory.
+func ordersIn(dir string) string { return filepath.Join(dir, "orders") }
+
+// runPlugin does what it is told to do to the plugin.
 func runPlugin() (unix.WaitStatus, error) {
-	if told, err := os.ReadFile(afterFile(filepath.Dir(os.Args[0]))); err == nil {
-		plugin, after, _ := strings.Cut(string(told), "\n")
-		d, err := time.ParseDuration(after)
-		if err != nil {
-			return 0, err
-		}
-		return killAfter(plugin, d)
+	b, err := os.ReadFile(ordersIn(filepath.Dir(os.Args[0])))
+	if err != nil {
+		return 0, err
 	}
-	plugin := os.Getenv(envPlugin)
-	write := func(r Report) error { return r.write(os.Getenv(envReport)) }
+	var o Orders
+	if err := json.Unmarshal(b, &o); err != nil {
+		return 0, err
+	}
+	if o.After > 0 {
+		return killAfter(o.Plugin, o.After)
+	}
 	var freeze func(Report)
-	if os.Getenv(envFreeze) != "" {
+	if o.Freeze {
 		freeze = func(r Report) {
-			for write(r) == nil {
+			for r.write(o.Report) == nil {
 				_ = unix.Pause() // no thread of the plugin's goes on from its stop
 			}
 		}
 	}
-	at, _ := strconv.Atoi(os.Getenv(envAt))
-	report, status, err := trace(plugin, at, freeze)
+	report, status, err := trace(o.Plugin, o.At, freeze)
 	if err == nil {
-		err = write(report)
+		err = report.write(o.Report)
 	}
 	return status, err
 }
@@ -121,28 +120,29 @@ func traced(tb testing.TB, n *netns.Node) *netns.Node {
 	return &t
 }
 
-// victim is one verb that is killed at one point.
-type victim struct {
-	node   *netns.Node // a traced one
-	plugin string
-	file   string
-	at     int
+// order tells the node's tracer what to do to the next verbs.
+func (b *bed) order(o Orders) {
+	b.Helper()
+	o.Plugin, o.Report = filepath.Join(b.node.Bin.Dir, "culvert"), filepath.Join(b.traced.Bin.Dir, "report")
+	_ = os.Remove(o.Report)
+	text, err := json.Marshal(o)
+	if err == nil {
+		err = os.WriteFile(ordersIn(b.traced.Bin.Dir), text, 0o600)
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
 }
 
-func (v victim) env() map[string]string {
-	_ = os.Remove(v.file)
-	return map[string]string{envPlugin: v.plugin, envAt: strconv.Itoa(v.at), envReport: v.file}
-}
-
-// report is about the verb that was run with env.
-func (v victim) report() (Report, error) {
-	b, err := os.ReadFile(v.file)
+// report is about the last verb.
+func (b *bed) report() (Report, error) {
+	text, err := os.ReadFile(filepath.Join(b.traced.Bin.Dir, "report"))
 	if err != nil {
 		return Report{}, fmt.Errorf("the tracer wrote nothing: %w", err)
 	}
 	var r Report
-	return r, json.Unmarshal(b, &r)
+	return r, json.Unmarshal(text, &r)
 }
 
-// kill is what a verb ends by.
+// killed is what a verb ends by.
 var killed = fmt.Sprintf("exit status %d", 128+int(unix.SIGKILL))

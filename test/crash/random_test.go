@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -138,14 +137,14 @@ func (s *storm) round(steady []*netns.Pod) {
 	case at.is == absent, at.is == unknown && s.rand.IntN(3) == 0:
 		s.addSlot(at)
 	case at.is == alive && s.rand.IntN(3) == 0:
-		s.verb("CHECK", at, func(n *netns.Node, _ map[string]string) error { return at.pod.On(n).Check() })
+		s.verb("CHECK", at, func(n *netns.Node) error { return at.pod.On(n).Check() })
 	case at.is != dead && s.rand.IntN(4) == 0: // the machine took the container away
 		at.at.vanish()
 		at.is = dead
 	case s.rand.IntN(4) == 0:
 		s.gcWithout(at, steady)
 	default:
-		if s.verb("DEL", at, func(n *netns.Node, _ map[string]string) error { return at.pod.On(n).TryDelBare() }) {
+		if s.verb("DEL", at, func(n *netns.Node) error { return at.pod.On(n).TryDelBare() }) {
 			s.forget(at)
 		} else if at.is != dead {
 			at.is = unknown
@@ -169,8 +168,8 @@ func (s *storm) addSlot(at *slot) {
 	held := slices.ContainsFunc(s.slots, func(o *slot) bool { return o != at && o.port == at.port && (o.is == alive || o.is == unknown) })
 	at.pod = s.node.Unfinished(spec)
 	var p *netns.Pod
-	ok := s.verb("ADD", at, func(n *netns.Node, env map[string]string) (err error) {
-		p, err = n.TryAddEnv(spec, env)
+	ok := s.verb("ADD", at, func(n *netns.Node) (err error) {
+		p, err = n.TryAdd(spec)
 		if held && netns.Code(err) == 100 {
 			err = nil
 		}
@@ -214,7 +213,7 @@ func (s *storm) gcWithout(at *slot, steady []*netns.Pod) {
 	if at.is == alive {
 		at.is = unknown
 	}
-	if !s.verb("GC", at, func(n *netns.Node, env map[string]string) error { return s.gc(n, env, s.valid(steady)...) }) {
+	if !s.verb("GC", at, func(n *netns.Node) error { return s.gc(n, s.valid(steady)...) }) {
 		return
 	}
 	for _, o := range s.slots {
@@ -246,24 +245,19 @@ func (s *storm) settle(steady []*netns.Pod) {
 
 // verb runs one, and mostly kills it. It says whether the verb came to its end; any other
 // end than success is a failure.
-func (s *storm) verb(name string, at *slot, run func(*netns.Node, map[string]string) error) bool {
+func (s *storm) verb(name string, at *slot, run func(*netns.Node) error) bool {
 	s.Helper()
 	if s.took[name] == 0 || s.rand.IntN(4) == 0 {
 		start := time.Now()
-		if err := run(s.node, nil); err != nil {
+		if err := run(s.node); err != nil {
 			s.Errorf("%s of %s: %v", name, at.name, err)
 		}
 		s.took[name] = time.Since(start)
 		return true
 	}
 	after := time.Duration(s.rand.Int64N(int64(s.took[name])))
-	// Not all verbs are given an environment of their own.
-	told := afterFile(s.traced.Bin.Dir)
-	if err := os.WriteFile(told, []byte(s.victim.plugin+"\n"+after.String()), 0o600); err != nil {
-		s.Fatal(err)
-	}
-	defer os.Remove(told)
-	err := run(s.traced, nil)
+	s.order(Orders{After: after + 1})
+	err := run(s.traced)
 	if err != nil && strings.Contains(err.Error(), killed) {
 		s.kills++
 		return false
@@ -273,9 +267,6 @@ func (s *storm) verb(name string, at *slot, run func(*netns.Node, map[string]str
 	}
 	return true
 }
-
-// afterFile says, in a directory with a tracer, which plugin to kill after how long.
-func afterFile(dir string) string { return filepath.Join(dir, "after") }
 
 // killAfter runs the plugin and kills it, if it is not faster.
 func killAfter(plugin string, after time.Duration) (unix.WaitStatus, error) {

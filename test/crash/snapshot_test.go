@@ -45,7 +45,7 @@ func look(tb testing.TB, n *netns.Node, pods ...*netns.NS) snapshot {
 		}
 	}
 	for _, pod := range pods {
-		for _, cmd := range looks[:4] {
+		for _, cmd := range append(slices.Clone(looks[:4]), "tc qdisc show") {
 			for _, line := range lines(pod, cmd) {
 				s.note("pod: "+cmd, line)
 			}
@@ -61,7 +61,9 @@ func look(tb testing.TB, n *netns.Node, pods ...*netns.NS) snapshot {
 		tb.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		s.note("mount", strings.Fields(line)[4])
+		if at := strings.Fields(line)[4]; !strings.HasPrefix(at, os.TempDir()) { // another test's
+			s.note("mount", at)
+		}
 	}
 	s.rows(tb, n)
 	return s

@@ -8,18 +8,21 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
-// What the tracer is told, in its environment.
-const (
-	envPlugin = "CULVERT_TRACE_PLUGIN" // the binary to run
-	envAt     = "CULVERT_TRACE_AT"     // number of the point, from 1; 0: none
-	envReport = "CULVERT_TRACE_REPORT" // file to write a Report to
-	envFreeze = "CULVERT_TRACE_FREEZE" // not empty: do not kill, but stop for good
-)
+// Orders are what the tracer is told, by a file beside the name that it is started by: not
+// every verb of package netns takes an environment.
+type Orders struct {
+	Plugin string        // the binary to run
+	After  time.Duration // not 0: do not trace, but kill after it
+	At     int           // number of the point, from 1; 0: none
+	Freeze bool          // do not kill, but stop for good
+	Report string        // file to write a Report to
+}
 
 // Report is what the tracer saw.
 type Report struct {

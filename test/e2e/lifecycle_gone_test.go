@@ -20,7 +20,7 @@ func TestPrivilegedL7NamespacesGone(t *testing.T) {
 		heal func(c *cluster, live *netns.Pod, gone []*netns.Pod) error
 	}{
 		{"GC", func(c *cluster, live *netns.Pod, _ []*netns.Pod) error {
-			return c.Nodes[0].GC(nil, live.Node.Conf(), live)
+			return c.Nodes[0].GC(live.Node.Conf(), live)
 		}},
 		{"GCWithoutList", func(c *cluster, live *netns.Pod, _ []*netns.Pod) error {
 			_, err := c.Nodes[0].Exec("GC", nil, live.Node.Conf())
@@ -112,7 +112,7 @@ func TestPrivilegedL8Reboot(t *testing.T) {
 			t.Errorf("DEL of a pod from before: %v", err)
 		}
 	}
-	if err := node.GC(nil, node.Conf()); err != nil {
+	if err := node.GC(node.Conf()); err != nil {
 		t.Errorf("GC after the reboot: %v", err)
 	}
 	p, _ := serve(t, node, spec)

@@ -100,7 +100,7 @@ func TestPrivilegedL4Ifindex(t *testing.T) {
 		t.Fatalf("the kernel gave number %d to a veth, not the next one, %d", got, old.Ifindex)
 	}
 	late := node.Unfinished(netns.PodSpec{Name: "old", NS: b.NS})
-	if err := errors.Join(late.TryDelBare(), node.GC(nil, node.Conf(), b)); err != nil {
+	if err := errors.Join(late.TryDelBare(), node.GC(node.Conf(), b)); err != nil {
 		t.Errorf("late DEL: %v", err)
 	}
 	if err := b.Check(); err != nil {

@@ -244,13 +244,19 @@ func (d *Deps) reviveUplinks(dropped []uplinkWish) error {
 	return err
 }
 
+// hasWish is true also where whoever wrote it was killed after the first directory.
+func (d *Deps) hasWish(network string) bool {
+	_, err := os.Lstat(filepath.Join(d.uplinkDir(), toPin.Replace(network)))
+	return err == nil
+}
+
 // deadWishes are those of networks without attachments.
 func (d *Deps) deadWishes(network string) ([]uplinkWish, error) {
 	var wishes []uplinkWish
 	var err error
 	if network == "" {
 		wishes, err = d.readWishes()
-	} else if w, readErr := d.readWish(network); readErr != nil || len(w.entries) > 0 {
+	} else if w, readErr := d.readWish(network); readErr != nil || len(w.entries) > 0 || d.hasWish(network) {
 		wishes, err = []uplinkWish{w}, readErr
 	}
 	if err != nil || len(wishes) == 0 {
