@@ -19,8 +19,11 @@ func TestPrivilegedL1ChainedKilled(t *testing.T) {
 	b := newBed(t)
 	b.node.Chain, b.traced.Chain = netns.AfterPtP, netns.AfterPtP
 	every := 14
-	if full() {
+	switch {
+	case full():
 		every = 1
+	case netns.Emulated():
+		every = 60
 	}
 	verbs := map[string]func(p *netns.Pod) error{
 		"ADD": func(p *netns.Pod) error { return errors.Join(p.TryDelOurs(), p.On(b.traced).Ours("ADD")) },

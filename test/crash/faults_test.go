@@ -20,6 +20,8 @@ func (s scenario) every() int {
 	switch {
 	case full():
 		return 1
+	case netns.Emulated():
+		return 60
 	case s.loads:
 		return 28
 	}

@@ -5,7 +5,7 @@
 # here, as the guest has no network, and run there from their package's directory, one boot a kernel.
 #
 #   KERNELS  version prefixes or names, the newest match is taken      [6.1 6.12 6.18 7]
-#   PKGS     packages        [./bpf/... ./maps/... ./loader/... ./cmd/internal/... ./test/verifier ./test/e2e]
+#   PKGS     packages        [./bpf/... ./maps/... ./loader/... ./cmd/internal/... ./test/verifier ./test/e2e ./test/crash]
 #   RUN      filter, as go test -run                                   []
 #   ARGS     more arguments of the test binaries                       []
 #   TAGS     build tags                                                []
@@ -21,7 +21,7 @@
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 : "${KERNELS:=6.1 6.12 6.18 7}" "${RUN:=}" "${ARGS:=}" "${TAGS:=}" "${JOBS:=2}" "${SLOW:=0}"
-: "${PKGS:=./bpf/... ./maps/... ./loader/... ./cmd/internal/... ./test/verifier ./test/e2e}"
+: "${PKGS:=./bpf/... ./maps/... ./loader/... ./cmd/internal/... ./test/verifier ./test/e2e ./test/crash}"
 : "${CULVERT_LAB:=/tmp/culvert-lab}" "${PARTS:=others limits}"
 LIMITS='^TestPrivilegedB[0-9]' OTHERS='^Test[^P]|^TestPrivileged([^B]|B[^0-9])'
 export VM_TIMEOUT=${VM_TIMEOUT:-3600} VM_MEM=${VM_MEM:-2048} VM_CPUS=${VM_CPUS:-$((JOBS > 1 ? 1 : 2))}
