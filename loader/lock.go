@@ -58,7 +58,7 @@ func (p *patience) await(dir string, fd int) (unlock func(), err error) {
 		return nil, locked(dir, fd, p.wait)
 	}
 	got := make(chan error, 1)
-	go func() { got <- flock(fd, unix.LOCK_EX) }()
+	go func() { got <- flock(fd, unix.LOCK_EX); close(got) }()
 	timer := time.NewTimer(p.wait)
 	defer timer.Stop()
 	select {
@@ -71,7 +71,11 @@ func (p *patience) await(dir string, fd int) (unlock func(), err error) {
 	case <-timer.C:
 		p.gone.Store(true)
 		err := locked(dir, fd, p.wait)
-		go func() { <-got; _ = unix.Close(fd) }()
+		go func() {
+			for range got {
+				unix.Close(fd)
+			}
+		}()
 		return nil, err
 	}
 }
