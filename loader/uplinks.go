@@ -51,6 +51,12 @@ func (d *Datapath) SetUplinks(want func() ([]int, error)) (attached, detached []
 	return attached, detached, errors.Join(errs...)
 }
 
+// OnUplinks says whether there is a link or a mark of any uplink, if only of one direction.
+func (d *Datapath) OnUplinks() (bool, error) {
+	list, err := attachments(d.dirs)
+	return slices.ContainsFunc(list, func(a attachment) bool { return a.hook.device == "uplink" }), err
+}
+
 // DetachUplink takes the programs off a device. It is idempotent.
 func (d *Datapath) DetachUplink(ifindex int) error {
 	unlock, err := d.Lock()

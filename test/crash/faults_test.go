@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/culvert-cni/culvert/test/netns"
 )
@@ -27,6 +30,9 @@ func (s scenario) every() int {
 	}
 	return 7
 }
+
+// newLink is RTM_NEWLINK, of which the first one makes the veth.
+var newLink = fmt.Sprintf("netlink %d", unix.RTM_NEWLINK)
 
 // scenario is a verb that is killed.
 type scenario struct {
@@ -110,6 +116,9 @@ func TestPrivilegedL1Killed(t *testing.T) {
 		t.Run(s.name, func(t *testing.T) {
 			b.T = t
 			points := b.points(s)
+			if i := slices.Index(points, newLink); s.loads && i > 0 {
+				points = points[:i] // what comes then is ADD's
+			}
 			f.points += len(points)
 			for at := 1 + os.Getpid()%s.every(); at <= len(points); at += s.every() {
 				for _, i := range b.choose(s, at) {

@@ -28,6 +28,9 @@ type Namespace struct {
 func OpenNamespace(path string) (*Namespace, error) {
 	// Not blocking: the path might name a FIFO.
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if errors.Is(err, unix.ENXIO) { // a socket
+		return nil, fmt.Errorf("open %s: %w", path, ErrNotNamespace)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("open network namespace: %w", err)
 	}

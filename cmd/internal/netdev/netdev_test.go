@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -48,7 +49,13 @@ func TestDump(t *testing.T) {
 }
 
 func TestOpenNamespace(t *testing.T) {
-	for path, want := range map[string]error{"/no/such": fs.ErrNotExist, "/dev/null": ErrNotNamespace, "/proc/self/ns/uts": ErrNotNamespace, "/": ErrNotNamespace} {
+	socket := filepath.Join(t.TempDir(), "socket")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for path, want := range map[string]error{socket: ErrNotNamespace, "/no/such": fs.ErrNotExist, "/dev/null": ErrNotNamespace, "/proc/self/ns/uts": ErrNotNamespace, "/": ErrNotNamespace} {
 		if _, err := OpenNamespace(path); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %v", path, err, want)
 		}

@@ -197,8 +197,11 @@ func (d *Deps) unknownWishes(wishes []uplinkWish) ([]string, error) {
 // and takes the programs off the devices that nobody wants then.
 func (d *Deps) releaseUplinks(network string) error {
 	wishes, err := d.deadWishes(network)
-	if err != nil || len(wishes) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(wishes) == 0 {
+		return d.detachLeft()
 	}
 	var dropped []uplinkWish
 	_, detached, err := d.Datapath.SetUplinks(func() ([]int, error) {
@@ -216,6 +219,20 @@ func (d *Deps) releaseUplinks(network string) error {
 		return err
 	}
 	return d.reviveUplinks(dropped)
+}
+
+// detachLeft takes off what was still on when whoever forgot the last wish was killed.
+func (d *Deps) detachLeft() error {
+	wishes, err := d.readWishes()
+	if err != nil || len(wishes) > 0 {
+		return err
+	}
+	on, err := d.Datapath.OnUplinks()
+	if err != nil || !on {
+		return err
+	}
+	_, _, err = d.Datapath.SetUplinks(d.wantedUplinks)
+	return err
 }
 
 // reviveUplinks looks again: an ADD that owns its iface since releaseUplinks looked may
