@@ -74,7 +74,7 @@ func complete(d dirs) bool {
 		if !exists(filepath.Join(d.maps, name)) {
 			others, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(d.maps)), "v*", "maps", bpf.DatapathMapConfig))
 			own := filepath.Join(d.maps, bpf.DatapathMapConfig)
-			return len(others) > 0 && !(len(others) == 1 && others[0] == own)
+			return len(others) > 1 || len(others) == 1 && others[0] != own
 		}
 	}
 	return true

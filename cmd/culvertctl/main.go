@@ -2,7 +2,8 @@
 
 // Command culvertctl shows what the datapath of this node holds. It reads the pinned
 // maps; no daemon is asked. `limits set` changes the limits of a pod, `reconcile` repairs
-// the node, and `uninstall` takes everything off it; the others change nothing. An error is one sentence on stderr, and the exit code is 1.
+// the node, and `uninstall` takes everything off it; the others change nothing. An
+// error is one sentence on stderr, and the exit code is 1.
 package main
 
 import (

@@ -75,7 +75,9 @@ func (h *Handle) ourFilterAt(ifindex int, egress bool) (*netlink.BpfFilter, erro
 
 // ListFilters implements loader.Netlink. It asks the devices that have a clsact qdisc.
 func (h *Handle) ListFilters() ([]loader.Filter, error) {
-	qdiscs, err := dump(func() ([]netlink.Qdisc, error) { return h.nl.QdiscList(nil) })
+	qdiscs, err := dump(func() ([]netlink.Qdisc, error) {
+		return h.nl.QdiscList(nil)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list qdiscs: %w", err)
 	}

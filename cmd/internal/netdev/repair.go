@@ -27,7 +27,9 @@ func (h *Handle) SetUp(index int) error { return h.setUp(index) }
 
 // Neighbours lists the permanent neighbours of a device.
 func (h *Handle) Neighbours(index int) ([]Neighbour, error) {
-	list, err := dump(func() ([]netlink.Neigh, error) { return h.nl.NeighList(index, netlink.FAMILY_ALL) })
+	list, err := dump(func() ([]netlink.Neigh, error) {
+		return h.nl.NeighList(index, netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list neighbours of device %d: %w", index, gone(err))
 	}

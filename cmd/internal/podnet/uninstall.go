@@ -185,11 +185,12 @@ func (u *uninstall) routes() error {
 	return nil
 }
 
-var schemaDir = regexp.MustCompile(`^v[0-9]+$`)
+var schemaDir = regexp.MustCompile(`^(gone_)?v[0-9]+(_filling)?$`)
 
-// pins are the directories of every schema. Whatever else lies at pinPath stays.
+// pins are the directories of every schema, and those that a migration which was killed
+// left. Whatever else lies at pinPath stays.
 func (u *uninstall) pins() error {
-	dirs, err := filepath.Glob(filepath.Join(u.PinPath, "v*"))
+	dirs, err := filepath.Glob(filepath.Join(u.PinPath, "*v*"))
 	if err != nil {
 		return err
 	}
