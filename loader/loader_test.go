@@ -194,13 +194,13 @@ func TestPrivilegedInspect(t *testing.T) {
 	if err := d.Maps.Config.Put(maps.NodeConfig{Build: 5}); err != nil {
 		t.Fatal(err)
 	}
-	if s := Inspect(opts); len(s.Warnings) != 0 {
-		t.Errorf("warnings: %+v", s)
+	if s := Inspect(opts); len(s.Warnings) != 1 || !errors.Is(s.Warnings[0], ErrBuild) || s.Warnings[0].Remedy == "" {
+		t.Errorf("another build: %+v", s)
 	}
 	if err := d.Maps.Config.Put(maps.NodeConfig{Build: 5, Features: maps.FeatureSharedPorts}); err != nil {
 		t.Fatal(err)
 	}
-	if s := Inspect(opts); len(s.Warnings) != 1 || !errors.Is(s.Warnings[0], ErrFewPorts) || s.Warnings[0].Remedy == "" {
+	if s := Inspect(opts); len(s.Warnings) != 2 || !errors.Is(s.Warnings[1], ErrFewPorts) || s.Warnings[1].Remedy == "" {
 		t.Errorf("with shared ports: %+v", s)
 	}
 	opts.Attach = AttachTCX
