@@ -3,6 +3,7 @@
 package bpf_test
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -124,4 +125,30 @@ func TestPrivilegedChainedNeighbours(t *testing.T) {
 		}
 		n.notDropped()
 	}
+}
+
+// A chained pod's interface is in use while it has no row of pods: before ADD has written
+// it, after DEL has deleted it, and for as long as it lives if it has no address.
+func TestPrivilegedChainedRowless(t *testing.T) {
+	eachFamily(t, func(n *node, f family) {
+		frame := between(f.a, f.client, udp).Link(bridgeMAC, n.a.Peer).Frame()
+		for flags, drop := range map[bpf.DatapathPodFlag]bool{bpf.DatapathPodFlagPOD_CHAINED: false, bpf.DatapathPodFlagPOD_CHAINED | checked: true} {
+			n.clear()
+			for _, a := range []netip.Addr{v4.a, v6.a} {
+				if err := n.maps.Pods.Delete(bpf.DatapathPodKey{Addr: packet.Addr(a)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			packet.Put(n, n.maps.Ifaces, bpf.DatapathIfaceKey{Ifindex: uint32(n.a.Index)}, bpf.DatapathIface{Flags: flags})
+			out := n.run("from_pod", n.a.Device, frame)
+			if drop {
+				n.dropped(out, n.a.Index, fromPodHook, dropSource)
+				continue
+			}
+			if out.Verdict != packet.Unspec || !slices.Equal(out.Frame, frame) {
+				t.Errorf("verdict %d, frame %x, want it as it came", out.Verdict, out.Frame)
+			}
+			n.notDropped()
+		}
+	})
 }

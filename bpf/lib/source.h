@@ -18,12 +18,21 @@ static __always_inline bool has_mac_of(struct __sk_buff *skb, const struct pod *
 	       *(__u16 *)(eth->h_source + 4) == *(__u16 *)(pod->mac + 4);
 }
 
-/* Is the pod on this link one that may say what it likes? */
+/* Is the pod on this link one that may say what it likes? Chained, its interface is in use
+ * before its rows are there and after they went, and it may have no address at all.
+ */
 __noinline int is_unchecked(struct __sk_buff *skb)
 {
-	struct pod *here = pod_on_link(skb);
+	struct iface_key key = { .ifindex = skb->ifindex };
+	struct iface *iface = bpf_map_lookup_elem(&ifaces, &key);
+	struct pod *here;
 
-	return here && !(here->flags & POD_SOURCE_CHECK);
+	if (!iface)
+		return 0;
+	here = pod_find(&iface->addrs[0]);
+	if (here)
+		return !(here->flags & POD_SOURCE_CHECK);
+	return (iface->flags & (POD_CHAINED | POD_SOURCE_CHECK)) == POD_CHAINED;
 }
 
 /* A container with several interfaces may send any of their addresses from any, but

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -30,10 +31,13 @@ func eachChain(t *testing.T, run func(t *testing.T, chain netns.Chain)) {
 	}
 }
 
-// qdiscs and filters of a device, as tc shows them.
+// htbCount is not of a qdisc's parameters.
+var htbCount = regexp.MustCompile(` direct_packets_stat \d+`)
+
+// traffic is the qdiscs and filters of a device, as tc shows them.
 func traffic(t *testing.T, ns *netns.NS, dev string) string {
 	t.Helper()
-	out := ns.MustRun(t, "", "tc", "qdisc", "show", "dev", dev)
+	out := htbCount.ReplaceAllString(ns.MustRun(t, "", "tc", "qdisc", "show", "dev", dev), "")
 	for _, hook := range []string{"ingress", "egress"} {
 		got, err := ns.Run("", "tc", "filter", "show", "dev", dev, hook)
 		if err == nil {

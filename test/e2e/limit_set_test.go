@@ -47,7 +47,7 @@ func TestPrivilegedB6Rate(t *testing.T) {
 	free := c.Nodes[0].Add(t, netns.PodSpec{Name: "free"})
 	var both sync.WaitGroup
 	for _, p := range []*netns.Pod{limited, free} {
-		run := func() { t.Run(p.Name, func(t *testing.T) { throughSettings(t, p, outside, p == limited) }) }
+		run := func() { t.Run(p.Name, func(t *testing.T) { throughSettings(t, p, outside, p == limited, settings) }) }
 		if netns.Emulated() {
 			run()
 		} else {
@@ -57,7 +57,7 @@ func TestPrivilegedB6Rate(t *testing.T) {
 	both.Wait()
 }
 
-func throughSettings(t *testing.T, p *netns.Pod, outside *netns.Peer, limited bool) {
+func throughSettings(t *testing.T, p *netns.Pod, outside *netns.Peer, limited bool, settings []setting) {
 	flows := map[string]*netns.Running{}
 	for direction, s := range bothWays(p, outside) {
 		s.Proto, s.Offer = "udp", setOffer()

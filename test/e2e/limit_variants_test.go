@@ -16,7 +16,11 @@ import (
 // what the configuration says wins over what the runtime asks for.
 func TestPrivilegedB4Variants(t *testing.T) {
 	netns.RequireRoot(t)
-	c := wire(t, netns.Layout{})
+	limitVariants(t, wire(t, netns.Layout{}))
+}
+
+func limitVariants(t *testing.T, c *cluster) {
+	t.Helper()
 	node, outside := c.Nodes[0], c.Outside()
 	rate := uint64(20e6)
 	if netns.Emulated() {

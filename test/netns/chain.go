@@ -97,18 +97,18 @@ func withResult(conf map[string]any, raw json.RawMessage) map[string]any {
 	return conf
 }
 
-// own is the pod's interface as the kernel tells it, where the result does not.
-func (p *Pod) own() Interface {
+// told is a device as the kernel tells of it, where the result does not.
+func told(ns *NS, dev, sandbox string) Interface {
 	var links []struct {
 		Name string `json:"ifname"`
 		MAC  string `json:"address"`
 		MTU  int    `json:"mtu"`
 	}
-	out, err := p.Run("", "ip", "-json", "link", "show", "dev", p.IfName)
+	out, err := ns.Run("", "ip", "-json", "link", "show", "dev", dev)
 	if err != nil || json.Unmarshal([]byte(out), &links) != nil || len(links) != 1 {
 		return Interface{}
 	}
-	return Interface{Name: links[0].Name, MAC: links[0].MAC, MTU: links[0].MTU, Sandbox: p.Path()}
+	return Interface{Name: links[0].Name, MAC: links[0].MAC, MTU: links[0].MTU, Sandbox: sandbox}
 }
 
 // TryDelOurs is DEL of culvert alone: the interface stays, which is the other plugin's.
@@ -125,3 +125,19 @@ func (p *Pod) AddOurs(keys map[string]any) ([]byte, error) {
 	maps.DeleteFunc(conf, func(_ string, v any) bool { return v == nil })
 	return p.Node.Exec("ADD", p.env(), conf)
 }
+
+// TryDelBefore is DEL of the other plugins alone.
+func (p *Pod) TryDelBefore() error { return p.delBefore(nil) }
+
+// DelOursBare is TryDelOurs without prevResult, runtimeConfig and namespace.
+func (p *Pod) DelOursBare() error {
+	conf := maps.Clone(p.conf)
+	delete(conf, "runtimeConfig")
+	env := p.env()
+	env["CNI_NETNS"] = ""
+	_, err := p.Node.Exec("DEL", env, conf)
+	return err
+}
+
+// Raw is the result as the last plugin printed it.
+func (p *Pod) Raw() json.RawMessage { return p.raw }

@@ -149,8 +149,11 @@ func (p *Pod) read() {
 			p.Inside = i
 		}
 	}
-	if p.Inside.Name == "" && p.before != nil {
-		p.Inside = p.own()
+	if p.before != nil && p.Inside.MAC == "" {
+		p.Inside = told(p.NS, p.IfName, p.Path())
+	}
+	if p.before != nil && p.Host.MAC == "" {
+		p.Host = told(p.Node.NS, p.Host.Name, "")
 	}
 }
 

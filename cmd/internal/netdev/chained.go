@@ -61,6 +61,11 @@ func (h *Handle) DropShaper(index int) error {
 	if err == nil && root.handle == shaperHandle {
 		err = h.deleteShaper(index)
 	}
+	if errors.Is(err, unix.EINVAL) { // what is at the root has another number: somebody was faster
+		if root, again := h.qdisc(index, netlink.HANDLE_ROOT); again == nil && root.handle != shaperHandle {
+			return nil
+		}
+	}
 	if errors.Is(err, unix.ENODEV) {
 		return nil
 	}

@@ -40,7 +40,8 @@ func (h *Handle) DetachClsact(ifindex int, egress bool) error {
 	if err != nil || !on {
 		return err
 	}
-	if err := h.nl.FilterDel(ourFilter(ifindex, egress)); err != nil && !errors.Is(err, unix.ENOENT) {
+	err = h.nl.FilterDel(ourFilter(ifindex, egress))
+	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EINVAL) { // somebody was faster: no filter, no qdisc
 		return fmt.Errorf("detach filter from device %d: %w", ifindex, gone(err))
 	}
 	return nil

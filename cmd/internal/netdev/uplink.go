@@ -5,6 +5,7 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -55,11 +56,11 @@ func (h *Handle) Uplinks(names []string, ours func(name string) bool) (Uplinks, 
 		return u, err
 	}
 	u.ByDefault = slices.Clone(candidates)
-	on, err := h.addressed()
+	subnets, err := h.addressed()
 	if err != nil {
 		return Uplinks{}, err
 	}
-	candidates = append(candidates, on...)
+	candidates = append(candidates, slices.Collect(maps.Keys(subnets))...)
 	slices.Sort(candidates)
 	for _, index := range slices.Compact(candidates) {
 		l, err := h.Link(index)
@@ -68,6 +69,8 @@ func (h *Handle) Uplinks(names []string, ours func(name string) bool) (Uplinks, 
 			continue // gone meanwhile, or a pod's
 		case err != nil:
 			return Uplinks{}, err
+		case l.Kind == "veth" && !subnets[index] && !slices.Contains(u.ByDefault, index):
+			continue // it leads to one address, a pod of the plugin ptp
 		}
 		if l.Ethernet {
 			u.Links = append(u.Links, l)
@@ -147,18 +150,19 @@ func outDevices(b []byte) []int {
 	return on
 }
 
-// addressed lists the devices that hold a global address. Our own hold none, so the
-// list stays short on a node full of pods.
-func (h *Handle) addressed() ([]int, error) {
-	on, err := dump(func() ([]int, error) {
+// addressed lists the devices that hold a global address, and says whether one is of a
+// subnet. Our own hold none, so the list stays short on a node full of pods.
+func (h *Handle) addressed() (map[int]bool, error) {
+	on, err := dump(func() (map[int]bool, error) {
 		req, err := h.request(unix.RTM_GETADDR, unix.NLM_F_DUMP, nl.NewIfAddrmsg(netlink.FAMILY_ALL))
 		if err != nil {
 			return nil, err
 		}
-		var on []int
+		on := map[int]bool{}
 		err = req.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWADDR, func(m []byte) bool {
 			if a := nl.DeserializeIfAddrmsg(m); a.Scope == unix.RT_SCOPE_UNIVERSE && a.Index != loIndex {
-				on = append(on, int(a.Index))
+				whole := map[uint8]uint8{unix.AF_INET: 32, unix.AF_INET6: 128}[a.Family]
+				on[int(a.Index)] = on[int(a.Index)] || a.Prefixlen < whole
 			}
 			return true
 		})

@@ -22,6 +22,9 @@ func Chain(ctx context.Context, d *Deps, spec Spec) error {
 		return err
 	}
 	s.kept = maps.PodChained
+	if spec.SourceCheck {
+		s.kept |= maps.PodSourceCheck // from the first row on: the interface is in use
+	}
 	if err := s.run(ctx, s.chainedSteps()); err != nil {
 		return err
 	}
@@ -88,8 +91,8 @@ func findVeth(node, pod *netdev.Handle, ns *netdev.Namespace, name string) (insi
 	return inside, outside, err
 }
 
-// refuseOwn refuses a veth that culvert itself has made for this attachment: the row, by
-// which that is deleted, is one a device. A row that is left from a chained ADD is cleaned.
+// refuseOwn refuses a veth that is in use as another attachment: culvert made it, or was
+// chained behind it in another network. The row, by which all is taken off, is one a device.
 func (s *setup) refuseOwn() error {
 	row, err := s.Datapath.Maps.Ifaces.Get(s.link.Index)
 	if errors.Is(err, maps.ErrNotFound) {
@@ -98,10 +101,15 @@ func (s *setup) refuseOwn() error {
 	if err != nil {
 		return err
 	}
-	if row.Flags&maps.PodChained == 0 && row.HostIfName == s.link.Name && row.Netns == s.Netns.Inode {
+	switch {
+	case !isDeviceOf(s.link, row) || row.Netns != s.Netns.Inode: // of a device that is gone
+		return nil
+	case row.Flags&maps.PodChained == 0:
 		return badPrev(s.IfName, "culvert itself made it: give that entry of the list the capabilities, and take this one out")
+	case row.Owner != s.Owner:
+		return badPrev(s.IfName, fmt.Sprintf("culvert is chained behind it already, for %s", row.Owner))
 	}
-	return nil
+	return nil // left from an ADD that is repeated
 }
 
 // checkQueues refuses to replace what somebody else shapes by, and finds out whether
