@@ -34,7 +34,7 @@ type session struct {
 }
 
 // openPodSession opens a session about one pod. It finds what is wrong with the request
-// in this order: configuration, names, namespace, uplinks.
+// in this order: configuration, names, namespace, IPAM plugin, uplinks.
 func openPodSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) {
 	if err := checkNames(c, args); err != nil {
 		return nil, err
@@ -49,7 +49,13 @@ func openPodSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) 
 		return nil, err
 	}
 	s.ns = ns
-	if s.outside, err = s.uplinks(); err != nil {
+	if c.ipamType != "" {
+		err = s.ipam().Exists()
+	}
+	if err == nil {
+		s.outside, err = s.uplinks()
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}

@@ -3,6 +3,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -40,6 +42,19 @@ func FuzzPodName(f *testing.F) {
 		id, ifName, named := strings.Cut(name, "/")
 		if id == "" || !strings.HasPrefix(found.Container, id) || named && ifName != found.IfName {
 			t.Errorf("%q means %+v", name, found)
+		}
+	})
+}
+
+// FuzzNetworks: a file of the directory of conflists is somebody else's; whatever it holds,
+// uplinks come only from a plugin that is culvert.
+func FuzzNetworks(f *testing.F) {
+	f.Add([]byte(`{"type":"culvert","uplinks":["eth0"]}`), "/sys/fs/bpf/culvert")
+	f.Add([]byte(`{"type":"/opt/cni/bin/culvert","pinPath":"/x/","uplinks":null}`), "/x")
+	f.Add([]byte(`{"type":["culvert"],"uplinks":[5]}`), "")
+	f.Fuzz(func(t *testing.T, raw []byte, pinPath string) {
+		if names, ok := uplinksOf(raw, pinPath); ok && (!json.Valid(raw) || !bytes.Contains(raw, []byte("culvert"))) && !bytes.Contains(raw, []byte(`\u`)) {
+			t.Errorf("%q of %q", names, raw)
 		}
 	})
 }

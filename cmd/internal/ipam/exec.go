@@ -33,6 +33,12 @@ const (
 	graceTime = 2 * time.Second
 )
 
+// Exists is ErrNotFound if CNI_PATH does not hold the plugin.
+func (p *Plugin) Exists() error {
+	_, err := p.find()
+	return err
+}
+
 // find looks for the plugin in the directories of CNI_PATH.
 func (p *Plugin) find() (string, error) {
 	if strings.ContainsRune(p.Type, os.PathSeparator) || p.Type == "." || p.Type == ".." {

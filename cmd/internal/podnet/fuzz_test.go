@@ -7,7 +7,29 @@ import (
 	"testing"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/culvert-cni/culvert/cmd/internal/netdev"
+	"github.com/culvert-cni/culvert/maps"
 )
+
+// FuzzWitness: the alias of a veth, which anybody may write, tells an owner only if the
+// device's name is that owner's; and what we write is read as it was.
+func FuzzWitness(f *testing.F) {
+	f.Add("culvert net c1 eth0 1 /run/netns/a", "cv0123456789ab", "net", "c1", "eth0")
+	f.Add("culvert  c1 eth0 zz ", "", "", "", "")
+	f.Add("culvert net c1 eth0 ffffffffff /a b c", "x", "n", "c", "lo")
+	f.Fuzz(func(t *testing.T, alias, device, network, container, ifname string) {
+		if i, ok := readWitness(netdev.Link{Index: 5, Name: device, Alias: alias}); ok && HostName(i.Owner) != device {
+			t.Errorf("%q on %q is %+v", alias, device, i)
+		}
+		owner := maps.Owner{Network: network, Container: container, IfName: ifname}
+		w := witness{maps.Iface{Owner: owner, NetnsPath: "/run/netns/a b", Flags: maps.PodSourceCheck}}
+		i, ok := readWitness(netdev.Link{Index: 5, Name: HostName(owner), Alias: w.String()})
+		if ok && (i.Owner != owner || i.NetnsPath != w.NetnsPath || i.Flags != w.Flags) {
+			t.Errorf("%+v is read as %+v", w, i)
+		}
+	})
+}
 
 // FuzzLayout: an IPAM result, however odd, makes a layout that the pod's interface and the
 // tables can hold, or an error.
