@@ -204,8 +204,8 @@ func (s *soak) report(took time.Duration, f *flatness) {
 		}
 		return what + " flat"
 	}
-	fmt.Printf("soak: SOAK_SEED=%d, statuses %d, limits set %d, told to try again %d, counts %d, each of %v\n",
-		s.seed, t.statuses.Load(), t.limits.Load(), t.busy.Load(), len(f.weights), f.first)
+	fmt.Printf("soak: SOAK_SEED=%d, statuses %d, limits set %d, told to try again %d, programs replaced %d times, counts %d, each of %v\n",
+		s.seed, t.statuses.Load(), t.limits.Load(), t.busy.Load(), t.builds.Load(), len(f.weights), f.first)
 	fmt.Printf("soak: memory of the kernel for what verbs made %d kB (%+.1f %%), of maps and programs alone %d kB (%+.1f %%), of the whole machine %d MB (%+.1f %%)\n",
 		last.kernel>>10, 100*kernel, last.ours>>10, 100*ours, last.machine>>20, 100*machine)
 	fmt.Printf("soak: %s, adds %d, dels %d, checks %d, gcs %d, kills %d, requests %d, errors %d, %s, %s, %s, memory %+.1f %%\n",

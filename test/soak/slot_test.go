@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -214,10 +215,15 @@ func (p *slot) check(kill time.Duration) {
 
 func (p *slot) setLimits(rng *rand.Rand, kill time.Duration) {
 	rate := fmt.Sprintf("%dM", 10+rng.IntN(90))
-	p.soak.again("limits of "+p.id, kill, func(kill time.Duration) error {
-		ctl := filepath.Join(p.soak.node.Bin.Dir, "culvertctl")
-		cmd := p.soak.group.command(ctl, "--pin-path", p.soak.node.PinPath, "limits", "set", p.id, "--ingress", rate, "--egress", rate)
-		_, err := p.soak.run("limits", cmd, kill)
+	p.soak.again("limits of "+p.id, kill, func(kill time.Duration) (err error) {
+		for range mostTries {
+			ctl := filepath.Join(p.soak.node.Bin.Dir, "culvertctl")
+			cmd := p.soak.group.command(ctl, "--pin-path", p.soak.node.PinPath, "limits", "set", p.id, "--ingress", rate, "--egress", rate)
+			if _, err = p.soak.run("limits", cmd, kill); err == nil || !strings.Contains(err.Error(), "try again") {
+				break
+			}
+			p.soak.tally.busy.Add(1)
+		}
 		return err
 	})
 }

@@ -116,6 +116,8 @@ func (s *soak) step(rng *rand.Rand) {
 		s.collect(rng, s.kill(rng, "GC"))
 	case n < 5:
 		s.status(rng)
+	case n == 5 && rng.IntN(5) == 0:
+		s.rebuild()
 	default:
 		p := s.slots[rng.IntN(len(s.slots))]
 		s.still.RLock()

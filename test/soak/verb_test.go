@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-cni/culvert/maps"
 	"github.com/culvert-cni/culvert/test/netns"
 )
 
@@ -24,7 +25,8 @@ import (
 type tally struct {
 	adds, dels, checks, gcs, statuses, limits, kills, requests, errors atomic.Uint64
 
-	busy atomic.Uint64 // error 11
+	busy   atomic.Uint64 // error 11
+	builds atomic.Uint64
 
 	mu    sync.Mutex
 	drops map[dropped]uint64
@@ -184,6 +186,25 @@ func (s *soak) status(rng *rand.Rand) {
 		_, err := s.verb("STATUS", kill, nil, s.node.Conf())
 		return err
 	})
+}
+
+// rebuild has the next verb believe that another build is loaded: it replaces the programs.
+func (s *soak) rebuild() {
+	s.still.Lock()
+	defer s.still.Unlock()
+	set, err := maps.Open(filepath.Join(s.node.PinPath, "v1", "maps"))
+	if err == nil {
+		defer set.Close()
+		var config maps.NodeConfig
+		if config, err = set.Config.Get(); err == nil {
+			config.Build++
+			err = set.Config.Put(config)
+		}
+	}
+	if err != nil {
+		s.fail("pretend another build: %v", err)
+	}
+	s.tally.builds.Add(1)
 }
 
 // collect is GC, most times with the list of those that live.
