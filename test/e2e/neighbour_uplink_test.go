@@ -190,7 +190,8 @@ func TestPrivilegedX1UplinkAdded(t *testing.T) {
 }
 
 // X1: an uplink that is unplugged and plugged in again is another device. The next ADD makes
-// it ours; nothing of the old one is left.
+// it ours. Connections to hostPorts that say something before that, if only that they are
+// alive, are reset by the node, which knows nothing of them.
 func TestPrivilegedX1UplinkReplaced(t *testing.T) {
 	t.Parallel()
 	s := newUplinkStage(t, netns.Layout{})
@@ -206,7 +207,8 @@ func TestPrivilegedX1UplinkReplaced(t *testing.T) {
 	reported(t, s.plain)
 	s.next(t)
 	s.checks(t)
-	s.goesOn(t, up)
+	s.comesIn(t, s.Outside(), up)
+	s.getsOut(t, up)
 }
 
 // X1: the uplink's MTU goes down and up under pods that keep theirs: what is too big is told
