@@ -33,7 +33,7 @@ CNITOOL := github.com/containernetworking/cni/cnitool
 GOLANGCI := $(GO) tool -modfile=test/tools/golangci.mod golangci-lint
 C_FILES = bpf/datapath.c $(wildcard bpf/lib/*.h)
 
-.PHONY: help deps build ref generate test test-kernels test-containerd test-kubernetes soak crash bench limits fuzz demo lint install clean
+.PHONY: help deps build ref generate test upgrade-test test-kernels test-containerd test-kubernetes soak crash bench limits fuzz demo lint install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -44,8 +44,9 @@ deps: ## install the Debian packages that the demo and the tests need (quiet whe
 build: ## build bin/culvert and bin/culvertctl
 	$(BUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 
-ref: ## build what tests and demo put beside culvert (reference plugins, cnitool) into bin/ref
+ref: ## build what tests and demo put beside culvert: reference plugins and cnitool, other releases of it
 	$(GO) build -o bin/ref/ $(CNITOOL) $(REF_PLUGINS) ./test/demo/who ./test/routed
+	test/variant/build.sh bin/variant
 
 generate: ## compile the BPF objects anew with clang-19 and write their Go types
 	@test/install-deps.sh generate
@@ -58,6 +59,9 @@ test: deps build ref ## unit, packet and namespace tests (root)
 test-kernels: build ref ## packet, loader, namespace and limit tests under kernels 6.1, 6.12, 6.18 and 7 in qemu (root)
 	@test/install-deps.sh base vm
 	test/lab/test-kernels.sh
+
+upgrade-test: build ref ## a hundred replacements of all programs under traffic; another layout, forward and back (root)
+	CULVERT_UPGRADE=full test/bpffs.sh $(GO) test -count=1 -timeout 40m -v -run 'TestPrivilegedS4Upgrade' ./test/e2e
 
 test-containerd: build ref ## pods by CRI through real containerds, 2.x and Debian's 1.6
 	@test/install-deps.sh base runtime

@@ -14,13 +14,14 @@ import (
 
 // What callers tell apart. Each comes as a Fault, whose text says more.
 var (
-	ErrNotLoaded = errors.New("datapath not loaded")
-	ErrNotBPFFS  = errors.New("not on a bpffs")
-	ErrKernel    = errors.New("kernel lacks a feature")
-	ErrLayout    = errors.New("pinned maps have another layout")
-	ErrDenied    = errors.New("not permitted")
-	ErrFewPorts  = errors.New("few ports are left")
-	ErrBuild     = errors.New("another build is loaded")
+	ErrNotLoaded   = errors.New("datapath not loaded")
+	ErrNotBPFFS    = errors.New("not on a bpffs")
+	ErrKernel      = errors.New("kernel lacks a feature")
+	ErrLayout      = errors.New("pinned maps have another layout")
+	ErrDenied      = errors.New("not permitted")
+	ErrFewPorts    = errors.New("few ports are left")
+	ErrBuild       = errors.New("another build is loaded")
+	ErrOtherLayout = errors.New("tables are of another layout")
 )
 
 // Fault is something wrong with the machine, in one sentence, with what to do.

@@ -62,10 +62,14 @@ type Datapath struct {
 func (d *Datapath) Fresh() bool { return d.fresh }
 
 // Open opens what is pinned, of whatever build. It never changes anything. It fails
-// with ErrNotLoaded when there is nothing, with ErrNotBPFFS when there could not be.
+// with ErrNotLoaded when there is nothing, with ErrNotBPFFS when there could not be, and with
+// ErrOtherLayout when what there is has to be moved by an Ensure first.
 func Open(opts Options) (*Datapath, error) {
 	opts = opts.withDefaults()
 	d := dirsOf(opts.PinPath)
+	if err := checkLayout(opts.PinPath); err != nil {
+		return nil, err
+	}
 	set, err := maps.Open(d.maps)
 	if errors.Is(err, fs.ErrNotExist) {
 		if fault := checkBPFFS(opts.PinPath); fault != nil {
@@ -82,8 +86,8 @@ func Open(opts Options) (*Datapath, error) {
 // Ensure opens the datapath of this binary's build, after having loaded what is
 // missing: it mounts bpffs if pinPath lies under /sys/fs/bpf and none is there, pins
 // again the tables that the kernel still has of pins which are gone, loads the module
-// nf_conntrack, loads and pins the object, and replaces the programs of
-// another build wherever they are attached. It is idempotent; where everything is in
+// nf_conntrack, loads and pins the object, moves the tables of another layout, and replaces
+// the programs of another build wherever they are attached. It is idempotent; where everything is in
 // place it reads one row, takes no lock and does not look into the object.
 func Ensure(opts Options) (*Datapath, error) {
 	opts = opts.withDefaults()
@@ -104,8 +108,13 @@ func Ensure(opts Options) (*Datapath, error) {
 	if err := reopen(opts); err != nil {
 		return nil, explain(opts.PinPath, err)
 	}
-	fresh := !exists(filepath.Join(dirsOf(opts.PinPath).maps, bpf.DatapathMapIfaces))
-	if err := load(opts); err != nil {
+	m, err := newMigration(opts)
+	if err != nil {
+		return nil, explain(opts.PinPath, err)
+	}
+	defer m.close()
+	fresh := len(m.sources) == 0 && !exists(filepath.Join(dirsOf(opts.PinPath).maps, bpf.DatapathMapIfaces))
+	if err := load(opts, m); err != nil {
 		return nil, explain(opts.PinPath, err)
 	}
 	d, err := Open(opts)
@@ -162,7 +171,7 @@ func openCurrent(opts Options) *Datapath {
 	if err != nil {
 		return nil
 	}
-	if !d.current() {
+	if l, err := listLayouts(opts.PinPath); err != nil || !l.settled() || len(l.gone) > 0 || !d.current() {
 		d.Close()
 		return nil
 	}
@@ -186,7 +195,7 @@ func (d *Datapath) current() bool {
 
 // load does the slow part, under the lock. The build is written last: killed half-way,
 // the next Ensure finds another build, or none, and does everything again.
-func load(opts Options) error {
+func load(opts Options, m *migration) error {
 	kernel := btf.NewCache()
 	has := kernelHas{conntrack: loadConntrack(kernel, opts.Log), probeRead: hasProbeRead()}
 	spec, err := bpf.LoadDatapath()
@@ -196,6 +205,9 @@ func load(opts Options) error {
 	if err := configure(spec, has); err != nil {
 		return err
 	}
+	if err := m.handOver(spec); err != nil {
+		return err
+	}
 	dirs := dirsOf(opts.PinPath)
 	coll, err := loadCollection(spec, dirs, kernel)
 	if err != nil {
@@ -203,6 +215,12 @@ func load(opts Options) error {
 	}
 	defer coll.Close()
 	if err := bindMaps(coll); err != nil {
+		return err
+	}
+	if err := m.open(spec); err != nil {
+		return err
+	}
+	if err := m.copy(); err != nil {
 		return err
 	}
 
@@ -222,7 +240,7 @@ func load(opts Options) error {
 	if err := pinPrograms(coll, dirs); err != nil {
 		return err
 	}
-	if err := replaceAttached(opts, dirs, coll, set); err != nil {
+	if err := swap(opts, dirs, coll, set, m); err != nil {
 		return err
 	}
 	told := "loaded the datapath"
@@ -233,6 +251,29 @@ func load(opts Options) error {
 	opts.Did(fmt.Sprintf("%s (build %016x)", told, config.Build))
 	opts.Log.Info("loaded datapath", "build", fmt.Sprintf("%016x", config.Build), "features", config.Features)
 	return set.Config.Put(config)
+}
+
+// swap has the programs just loaded run everywhere, on the rows of the layout before, if
+// that was another one.
+func swap(opts Options, dirs dirs, coll *ebpf.Collection, set *maps.Set, m *migration) error {
+	if err := m.copy(); err != nil { // what came during the load
+		return err
+	}
+	if err := m.moveMarks(); err != nil {
+		return err
+	}
+	if err := replaceAttached(opts, dirs, coll, set); err != nil {
+		return err
+	}
+	if len(m.sources) > 0 {
+		if err := m.commit(); err != nil {
+			return err
+		}
+		if err := replaceAttached(opts, dirs, coll, set); err != nil { // pods that came meanwhile
+			return err
+		}
+	}
+	return m.finish()
 }
 
 // unfinished writes the row of a load that has not come to its end. What ADDs wrote into

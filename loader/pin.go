@@ -22,14 +22,7 @@ type dirs struct{ maps, progs, links string }
 
 func dirsOf(pinPath string) dirs { return dirsOfSchema(pinPath, Schema) }
 
-func dirsOfSchema(pinPath string, schema uint32) dirs {
-	root := filepath.Join(pinPath, fmt.Sprintf("v%d", schema))
-	return dirs{
-		maps:  filepath.Join(root, "maps"),
-		progs: filepath.Join(root, "progs"),
-		links: filepath.Join(root, "links"),
-	}
-}
+func dirsOfSchema(pinPath string, schema uint32) dirs { return dirsIn(schemaPath(pinPath, schema)) }
 
 // pinPathOf is the reverse of dirsOf.
 func pinPathOf(d dirs) string { return filepath.Dir(filepath.Dir(d.maps)) }

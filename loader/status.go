@@ -37,10 +37,15 @@ func Inspect(opts Options) Status {
 	}
 	note(checkKernel())
 	d, err := Open(opts)
-	if err != nil {
-		if !errors.Is(err, ErrNotLoaded) {
-			note(err)
-		}
+	var fault Fault
+	switch {
+	case errors.As(err, &fault) && errors.Is(err, ErrOtherLayout):
+		s.Warnings = append(s.Warnings, fault) // the next ADD mends that
+		return s
+	case errors.Is(err, ErrNotLoaded):
+		return s
+	case err != nil:
+		note(err)
 		return s
 	}
 	defer d.Close()

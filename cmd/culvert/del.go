@@ -29,6 +29,9 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 	}
 	defer s.close()
 	dp, err := loader.Open(s.options())
+	if errors.Is(err, loader.ErrOtherLayout) { // the rows have to come to where we delete them
+		dp, err = loader.Ensure(s.options())
+	}
 	switch {
 	case err == nil:
 		defer dp.Close()

@@ -58,7 +58,7 @@ func newRoot(out io.Writer, clock func() time.Duration) *cobra.Command {
 	flags.StringVarP(&a.output, "output", "o", "table", "table or json")
 	root.AddCommand(
 		newStatus(a), newPods(a), newHostports(a), newLimits(a), newFlows(a), newVersion(a),
-		newReconcile(a), newUninstall(a),
+		newReconcile(a), newUpgrade(a), newUninstall(a),
 	)
 	return root
 }
