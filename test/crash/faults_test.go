@@ -133,10 +133,13 @@ func TestPrivilegedL1Killed(t *testing.T) {
 	fmt.Println(f)
 }
 
-// choose picks recoveries for a point: one, in turn, or with everything two.
+// choose picks recoveries for a point: one, in turn, or with everything two, or all.
 func (b *bed) choose(s scenario, at int) []int {
 	i := at / s.every() % len(recoveries)
-	if full() && !s.loads {
+	switch {
+	case full() && s.name == "ADD":
+		return []int{0, 1, 2, 3}
+	case full() && !s.loads:
 		return []int{i, (i + 2) % len(recoveries)}
 	}
 	return []int{i}
