@@ -195,6 +195,9 @@ func (d *Datapath) wanted(hooks []hook, ifindex int) bool {
 		if err != nil || tcx != exists(d.linkPin(h, ifindex)) {
 			return false
 		}
+		if !tcx && h.device != "pod" && !exists(d.mark(h, ifindex)) { // somebody deleted it
+			return false
+		}
 	}
 	return true
 }

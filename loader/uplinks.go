@@ -39,7 +39,7 @@ func (d *Datapath) SetUplinks(want func() ([]int, error)) (attached, detached []
 		}
 	}
 	for _, ifindex := range wanted {
-		if err := d.check(uplinkHooks(), ifindex); err == nil || gone(err) {
+		if err := d.check(uplinkHooks(), ifindex); gone(err) || err == nil && d.wanted(uplinkHooks(), ifindex) {
 			continue
 		}
 		if err := d.attach(uplinkHooks(), ifindex); err != nil {
