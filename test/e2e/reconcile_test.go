@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/culvert-cni/culvert/maps"
 	"github.com/culvert-cni/culvert/test/netns"
@@ -146,6 +147,9 @@ func TestPrivilegedL7LostPins(t *testing.T) {
 			if _, err := f.Ask(); err != nil {
 				t.Fatal(err)
 			}
+			// The client's last acknowledgement may take 200 ms, and nothing shows that it is out:
+			// without programs on the uplink the node would answer it with a reset.
+			<-time.After(300 * time.Millisecond)
 			before := h.rows(t)
 			h.lose(t)
 			verb(t, h)
