@@ -117,6 +117,11 @@ func nothingLeft(t *testing.T, after string, d *Deps, node *netns.Node, pod *net
 	if out, _ := pod.Run("", "ip", "-o", "link"); strings.Contains(out, "eth0") {
 		t.Errorf("after %q: the pod has an interface", after)
 	}
+	noRowsLeft(t, after, d, node)
+}
+
+func noRowsLeft(t *testing.T, after string, d *Deps, node *netns.Node) {
+	t.Helper()
 	m := d.Datapath.Maps
 	ifaces, _ := maps.Collect(m.Ifaces.All())
 	pods, _ := maps.Collect(m.Pods.All())

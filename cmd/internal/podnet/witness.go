@@ -157,7 +157,7 @@ func (d *Deps) rebuildRows(i maps.Iface, l netdev.Link, ns *netdev.Namespace) (s
 
 func podRow(i maps.Iface, addr netip.Addr, mac, hostMAC net.HardwareAddr) maps.Pod {
 	return maps.Pod{
-		Addr: addr, Generation: i.Generation, Ifindex: i.Ifindex, Flags: i.Flags,
+		Addr: addr, Generation: i.Generation, Ifindex: i.Ifindex, Flags: i.Flags &^ maps.PodOwnClsact,
 		Netns: i.Netns, MTU: i.MTU, MAC: mac, HostMAC: hostMAC,
 	}
 }
