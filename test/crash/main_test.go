@@ -106,14 +106,13 @@ func runPlugin() (unix.WaitStatus, error) {
 // traced is a node whose plugin runs under the tracer.
 func traced(tb testing.TB, n *netns.Node) *netns.Node {
 	tb.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		tb.Fatal(err)
-	}
 	bin := *n.Bin
 	bin.Dir = tb.TempDir()
-	if err := os.Symlink(self, filepath.Join(bin.Dir, "culvert")); err != nil {
-		tb.Fatal(err)
+	// Not a link: where our binary lies need not be a path of this mount namespace. Not
+	// written by us: whom another test forks meanwhile would keep it open (ETXTBSY).
+	out, err := exec.Command("cp", fmt.Sprintf("/proc/%d/exe", os.Getpid()), filepath.Join(bin.Dir, "culvert")).CombinedOutput()
+	if err != nil {
+		tb.Fatalf("copy the tracer: %v: %s", err, out)
 	}
 	t := *n
 	t.Bin = &bin
