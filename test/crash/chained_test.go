@@ -50,7 +50,7 @@ func TestPrivilegedL1ChainedKilled(t *testing.T) {
 		})
 	}
 	b.T = t
-	fmt.Println("chained", f)
+	count(t, f)
 }
 
 // chained kills a verb about a pod of another plugin's and recovers in one of three ways.

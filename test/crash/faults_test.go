@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -106,6 +107,23 @@ func (f faults) String() string {
 	return fmt.Sprintf("faults: points %d, kills %d, leaks %d, duplicates %d", f.points, f.kills, f.leaks, f.duplicates)
 }
 
+// sum is that of all tests, which is printed in the end.
+var sum struct {
+	sync.Mutex
+	faults
+}
+
+// count adds to the sum what a test has seen.
+func count(t *testing.T, f faults) {
+	sum.Lock()
+	defer sum.Unlock()
+	t.Log(f)
+	sum.points += f.points
+	sum.kills += f.kills
+	sum.leaks += f.leaks
+	sum.duplicates += f.duplicates
+}
+
 // L1: killed after any of its effects, a verb leaves nothing that ADD, DEL or GC does not
 // clean, nor that keeps a successor from starting.
 func TestPrivilegedL1Killed(t *testing.T) {
@@ -130,7 +148,7 @@ func TestPrivilegedL1Killed(t *testing.T) {
 		})
 	}
 	b.T = t
-	fmt.Println(f)
+	count(t, f)
 }
 
 // choose picks recoveries for a point: one, in turn, or with everything two, or all.

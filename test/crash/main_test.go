@@ -35,7 +35,11 @@ func TestMain(m *testing.M) {
 			exit(0, err)
 		}
 	}
-	os.Exit(m.Run())
+	status := m.Run()
+	if sum.kills > 0 {
+		fmt.Println(sum.faults)
+	}
+	os.Exit(status)
 }
 
 func exit(status unix.WaitStatus, err error) {

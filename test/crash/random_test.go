@@ -88,7 +88,7 @@ func TestPrivilegedL1RandomKills(t *testing.T) {
 		t.Error(err)
 	}
 	s.faults.kills = s.kills
-	fmt.Println("random", s.faults)
+	count(t, s.faults)
 }
 
 // traffic asks the pods all the while, by a connection that stays and by new datagrams.
