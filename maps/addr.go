@@ -19,12 +19,13 @@ func toAddr(a netip.Addr) bpf.DatapathAddr {
 	return bpf.DatapathAddr{Ip: a.As16()}
 }
 
-// fromAddr is the reverse of toAddr: all zero is the zero Addr.
+// fromAddr is the reverse of toAddr: all zero is the zero Addr, and so is 0.0.0.0.
 func fromAddr(a bpf.DatapathAddr) netip.Addr {
-	if a.Ip == [16]byte{} {
+	addr := netip.AddrFrom16(a.Ip).Unmap()
+	if addr.IsUnspecified() {
 		return netip.Addr{}
 	}
-	return netip.AddrFrom16(a.Ip).Unmap()
+	return addr
 }
 
 // putText writes s NUL-terminated into a field of the kernel's row. Text that does not
