@@ -157,7 +157,8 @@ func TestPrivilegedX3L4Late(t *testing.T) {
 func TestPrivilegedX3P9Check(t *testing.T) {
 	t.Parallel()
 	eachChain(t, func(t *testing.T, chain netns.Chain) {
-		c := wireChained(t, netns.Layout{}, chain)
+		// Without its row a pod that says something is not heard.
+		c := wireChained(t, netns.Layout{}, chain, "source")
 		node := c.Nodes[0]
 		p := node.Add(t, netns.PodSpec{Name: "pod", Ports: netns.Both(8080, 80), Bandwidth: chainedLimits})
 		set := tables(t, node)
