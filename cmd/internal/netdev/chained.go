@@ -85,9 +85,7 @@ func (h *Handle) HasClsactQdisc(index int) (bool, error) {
 // error that there is none, or no device.
 func (h *Handle) DropClsact(index int) error {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		filters, err := dump(func() ([]netlink.Filter, error) {
-			return h.nl.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}, parent)
-		})
+		filters, err := h.filters(index, parent)
 		err = gone(err)
 		switch {
 		case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV): // no such qdisc, no such device

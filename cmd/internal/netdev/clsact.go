@@ -53,12 +53,17 @@ func (h *Handle) HasClsact(ifindex int, egress bool) (bool, error) {
 	return f != nil, err
 }
 
+// filters lists what hangs at a parent of a device; unix.EINVAL if there is no such qdisc.
+func (h *Handle) filters(ifindex int, parent uint32) ([]netlink.Filter, error) {
+	return dump(func() ([]netlink.Filter, error) {
+		return h.nl.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}, parent)
+	})
+}
+
 // ourFilterAt gives what is in our filter's place; nil if nothing is.
 func (h *Handle) ourFilterAt(ifindex int, egress bool) (*netlink.BpfFilter, error) {
 	want := ourFilter(ifindex, egress)
-	filters, err := dump(func() ([]netlink.Filter, error) {
-		return h.nl.FilterList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}, want.Parent)
-	})
+	filters, err := h.filters(ifindex, want.Parent)
 	switch {
 	case errors.Is(err, unix.EINVAL): // no such qdisc
 		return nil, nil

@@ -65,7 +65,8 @@ func ofInterface(prev *current.Result, place int, name string) bool {
 
 // canBePods leaves out what no caller can go by.
 func canBePods(a netip.Addr) bool {
-	return a.IsValid() && !a.IsUnspecified() && !a.IsLoopback() && !a.IsMulticast() && !(a.Is6() && a.IsLinkLocalUnicast())
+	nobodys := !a.IsValid() || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast()
+	return !nobodys && (a.Is4() || !a.IsLinkLocalUnicast())
 }
 
 // readAddresses takes the interface's addresses from the result.
