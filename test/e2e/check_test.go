@@ -126,6 +126,9 @@ var p9Tolerated = []spoilt{
 	}, ""},
 }
 
+// ofKernel is what may differ from kernel to kernel.
+var ofKernel = regexp.MustCompile(`^(from_|to_)|bucket$|filter|^nothing$|^veth`)
+
 // P9: CHECK sees each single thing that ADD made and that is not there any more, by name,
 // and bears what plugins behind us, or administrators, add.
 func TestPrivilegedP9Check(t *testing.T) {
@@ -134,6 +137,9 @@ func TestPrivilegedP9Check(t *testing.T) {
 	c := wire(t, netns.Layout{}, "source")
 	node := c.Nodes[0]
 	for _, tc := range append(p9Missing, p9Tolerated...) {
+		if netns.Emulated() && !ofKernel.MatchString(tc.name) {
+			continue
+		}
 		t.Run(tc.name, func(t *testing.T) {
 			p := node.Add(t, netns.PodSpec{
 				Name: "p9", Ports: netns.Both(8080, 80), Conf: map[string]any{"ipMasq": true},
