@@ -147,6 +147,8 @@ func (s *setup) createVeth(ctx context.Context) error {
 		return err
 	}
 	s.link = link
+	// What the pod sends until its end is gone may be counted: undone after that.
+	s.undo.push("counters", func() error { return s.Datapath.Maps.Counters.DeleteIfindex(link.Index) })
 	s.undo.push("veth", func() error { return s.Node.DeleteLink(link.Index) })
 	return nil
 }
