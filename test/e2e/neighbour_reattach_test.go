@@ -83,8 +83,8 @@ func everyWay(c *cluster, a *netns.Pod) []steady {
 			)
 		}
 	}
-	for i := range all { // the machine may be busy; a lost datagram is one in any case
-		all[i].call.Timeout = netns.Patience
+	for i := range all { // a busy machine stops us for seconds; a lost datagram is lost in any case
+		all[i].call.Timeout = 4 * netns.Patience
 	}
 	return all
 }
