@@ -26,8 +26,9 @@ func TestPrivilegedS4UpgradeLayout(t *testing.T) {
 	old, other := node.Bin, variant(t, node, "layout")
 	limit := &netns.Bandwidth{IngressRate: 500e6, IngressBurst: 100e6, EgressRate: 500e6, EgressBurst: 100e6}
 	server, _ := serve(t, node, netns.PodSpec{Name: "server", Bandwidth: limit, Ports: append(netns.Both(8080, 80), netns.Both(8081, 81)...)})
+	echoTCP(t, server.NS, 81)
 	echoUDP(t, server.NS, 81)
-	outside.Serve(t, 9000)
+	echoTCP(t, outside.NS, 9001)
 	echoUDP(t, outside.NS, 9001)
 	caller := node.Add(t, netns.PodSpec{Name: "caller", Conf: map[string]any{"ipMasq": true}})
 	every := 10 * time.Millisecond
@@ -35,15 +36,13 @@ func TestPrivilegedS4UpgradeLayout(t *testing.T) {
 		every = 200 * time.Millisecond
 	}
 	tr := newOngoing()
-	for _, w := range hostPortWays(c, caller, 8080) {
-		tr.stream(t, w)
-	}
-	for _, w := range hostPortWays(c, caller, 8081) {
-		tr.datagrams(t, w, every)
-	}
+	ways := hostPortWays(c, caller, 8081)
 	for _, v := range families {
-		tr.stream(t, way{fmt.Sprintf("masqueraded, IPv%d", v), caller.NS, netip.AddrPortFrom(outside.Addr(v), 9000)})
-		tr.datagrams(t, way{fmt.Sprintf("masqueraded, IPv%d", v), caller.NS, netip.AddrPortFrom(outside.Addr(v), 9001)}, every)
+		ways = append(ways, way{fmt.Sprintf("masqueraded, IPv%d", v), caller.NS, netip.AddrPortFrom(outside.Addr(v), 9001)})
+	}
+	for _, w := range ways {
+		tr.stream(t, w)
+		tr.datagrams(t, w, every)
 	}
 	if err := netns.Poll(func() error {
 		if tr.questions.Load() < 200 || tr.sent() < 50 {

@@ -71,24 +71,27 @@ func TestPrivilegedS4UpgradeRun(t *testing.T) {
 	c := wire(t, netns.Layout{})
 	node := c.Nodes[0]
 	both := []*netns.Binaries{variant(t, node, "build"), node.Bin}
-	server, _ := serve(t, node, netns.PodSpec{Name: "server", Ports: append(netns.Both(8080, 80), netns.Both(8081, 81)...)})
+	server := node.Add(t, netns.PodSpec{Name: "server", Ports: netns.Both(8081, 81)})
+	echoTCP(t, server.NS, 81)
 	echoUDP(t, server.NS, 81)
 	caller := node.Add(t, netns.PodSpec{Name: "caller"})
 	tr := newOngoing()
-	ways := hostPortWays(c, caller, 8080)
+	ways := hostPortWays(c, caller, 8081)
 	for i := range streams {
 		tr.stream(t, ways[i%len(ways)])
 	}
-	for _, w := range hostPortWays(c, caller, 8081) {
+	for _, w := range ways {
 		tr.datagrams(t, w, time.Duration(len(ways))*time.Second/time.Duration(rate))
 	}
 	refused, opened := make(chan error, 1), 0
+	often := time.NewTicker(20 * time.Millisecond) // closed ones keep their ports for a minute
+	defer often.Stop()
 	go func() {
 		refused <- until(tr.stop, func() error {
+			<-often.C
 			w := ways[opened%len(ways)]
 			opened++
-			_, err := w.from.Ask(netns.Call{Proto: "tcp", To: w.to, Timeout: 5 * netns.Patience})
-			return err
+			return tr.once(w)
 		})
 	}()
 	if u := upgrade(t, node, node.Bin); u.Needed || u.Before != "" && u.Before != u.After {
@@ -113,5 +116,6 @@ func TestPrivilegedS4UpgradeRun(t *testing.T) {
 		t.Errorf("hardly any traffic: %d questions, %d datagrams, %d new connections", tr.questions.Load(), tr.sent(), opened)
 	}
 	fmt.Printf("upgrade: swaps %d, streams %d, resets %d, lost %d\n", swaps, streams, resets, lost)
-	t.Logf("%d questions on connections, %d datagrams, %d new connections", tr.questions.Load(), tr.sent(), opened)
+	t.Logf("%d questions on connections, %d datagrams, %d new connections; TCP repeated %d segments; the test did not run for %s at %s",
+		tr.questions.Load(), tr.sent(), opened, tr.repeated.Load(), tr.stalled.Round(time.Millisecond), tr.stalledAt.Round(time.Millisecond))
 }

@@ -3,9 +3,11 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -24,9 +26,13 @@ type ongoing struct {
 	stop      chan struct{}
 	busy      sync.WaitGroup
 	questions atomic.Int64
+	repeated  atomic.Int64 // segments
 	mu        sync.Mutex
 	resets    []error
 	senders   []*datagrams
+
+	begun              time.Time
+	stalled, stalledAt time.Duration // the longest time that the test did not run, and when it ended
 }
 
 // way is a caller and what it calls.
@@ -36,35 +42,148 @@ type way struct {
 	to   netip.AddrPort
 }
 
-func newOngoing() *ongoing { return &ongoing{stop: make(chan struct{})} }
+func newOngoing() *ongoing {
+	tr := &ongoing{stop: make(chan struct{}), begun: time.Now()}
+	tr.watch()
+	return tr
+}
 
-// stream keeps one TCP connection. A connection that stays silent for ten seconds, in
-// which TCP repeats what was lost several times, is as bad as one that is reset.
+// stream keeps one TCP connection. One that stays silent for half a minute, in which TCP
+// repeats what was lost many times, is as bad as one that is reset.
 func (tr *ongoing) stream(t *testing.T, w way) {
 	t.Helper()
-	f, err := w.from.Open(netns.Call{Proto: "tcp", To: w.to, Timeout: 5 * netns.Patience})
-	if err != nil {
+	var c net.Conn
+	d := net.Dialer{Timeout: netns.Patience}
+	if err := w.from.Do(func() (err error) { c, err = d.Dial("tcp", w.to.String()); return err }); err != nil {
 		t.Fatalf("%s: %v", w.name, err)
 	}
-	t.Cleanup(f.Close)
+	t.Cleanup(func() { c.Close() })
 	tr.busy.Go(func() {
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
-		for {
+		for n := uint64(1); ; n++ {
 			select {
 			case <-tr.stop:
+				tr.account(c)
 				return
 			case <-tick.C:
 			}
-			if _, err := f.Ask(); err != nil {
+			if err := question(c, n); err != nil {
 				tr.mu.Lock()
-				tr.resets = append(tr.resets, fmt.Errorf("%s: %w", w.name, err))
+				tr.resets = append(tr.resets, fmt.Errorf("%s, at %s: %w", w.name, time.Since(tr.begun).Round(time.Millisecond), err))
 				tr.mu.Unlock()
 				return
 			}
 			tr.questions.Add(1)
 		}
 	})
+}
+
+// once connects, asks and closes.
+func (tr *ongoing) once(w way) error {
+	var c net.Conn
+	begun := time.Since(tr.begun).Round(time.Millisecond)
+	d := net.Dialer{Timeout: silence}
+	err := w.from.Do(func() (err error) { c, err = d.Dial("tcp", w.to.String()); return err })
+	if err == nil {
+		defer c.Close()
+		defer tr.account(c)
+		err = question(c, 1)
+	}
+	if err != nil {
+		return fmt.Errorf("%s, begun at %s: %w", w.name, begun, err)
+	}
+	return nil
+}
+
+// question has its answer or an error that tells what TCP knows.
+func question(c net.Conn, n uint64) error {
+	want, got := binary.BigEndian.AppendUint64(nil, n), make([]byte, 8)
+	_ = c.SetDeadline(time.Now().Add(silence))
+	_, err := c.Write(want)
+	if err == nil {
+		_, err = io.ReadFull(c, got)
+	}
+	if err == nil && !bytes.Equal(got, want) {
+		err = fmt.Errorf("%x is no answer", got)
+	}
+	if err != nil {
+		return fmt.Errorf("question %d: %w (%s)", n, err, describe(c))
+	}
+	return nil
+}
+
+// account counts what TCP had to repeat: a loss that nobody else notices.
+func (tr *ongoing) account(c net.Conn) {
+	if info, err := tcpInfo(c); err == nil {
+		tr.repeated.Add(int64(info.Total_retrans))
+	}
+}
+
+const silence = 30 * time.Second
+
+// describe says of a connection that failed whether packets were lost, or somebody did not
+// read.
+func describe(c net.Conn) string {
+	info, err := tcpInfo(c)
+	if err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("state %d, %d segments unacknowledged, repeated %d times, %d in all, last data received %d ms ago, sent %d ms ago",
+		info.State, info.Unacked, info.Retransmits, info.Total_retrans, info.Last_data_recv, info.Last_data_sent)
+}
+
+func tcpInfo(c net.Conn) (info *unix.TCPInfo, err error) {
+	raw, err := c.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	ctl := raw.Control(func(fd uintptr) { info, err = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	return info, errors.Join(ctl, err)
+}
+
+// watch measures how long the test itself does not run: what times out meanwhile does so
+// for want of a processor.
+func (tr *ongoing) watch() {
+	tr.busy.Go(func() {
+		const every = 10 * time.Millisecond
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for last := time.Now(); ; {
+			select {
+			case <-tr.stop:
+				return
+			case <-tick.C:
+			}
+			now := time.Now()
+			if gap := now.Sub(last) - every; gap > tr.stalled {
+				tr.stalled, tr.stalledAt = gap, now.Sub(tr.begun)
+			}
+			last = now
+		}
+	})
+}
+
+// echoTCP answers every connection with what it says.
+func echoTCP(t *testing.T, ns *netns.NS, port uint16) {
+	t.Helper()
+	var l net.Listener
+	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
 }
 
 // end stops everything and gives what was reset and what was lost.
@@ -93,132 +212,4 @@ func (tr *ongoing) sent() (n int64) {
 		n += d.sent.Load()
 	}
 	return n
-}
-
-// datagrams are numbered; the socket keeps its port.
-type datagrams struct {
-	way         way
-	conn        *net.UDPConn
-	sent, twice atomic.Int64
-	mu          sync.Mutex
-	answered    map[uint64]bool
-}
-
-// datagrams sends one every interval. Buffers are large: what a busy machine leaves in
-// them for seconds is not lost.
-func (tr *ongoing) datagrams(t *testing.T, w way, every time.Duration) {
-	t.Helper()
-	d := &datagrams{way: w, answered: map[uint64]bool{}}
-	var err error
-	if d.conn, err = udpSocket(w.from, netip.AddrPort{}, w.to); err != nil {
-		t.Fatal(err)
-	}
-	tr.senders = append(tr.senders, d)
-	received := make(chan struct{})
-	t.Cleanup(func() { d.conn.Close(); <-received })
-	go func() {
-		defer close(received)
-		buf := make([]byte, 64)
-		for {
-			n, err := d.conn.Read(buf)
-			if errors.Is(err, net.ErrClosed) {
-				return
-			}
-			if err == nil && n == 8 {
-				d.note(binary.BigEndian.Uint64(buf))
-			}
-		}
-	}()
-	tr.busy.Go(func() {
-		tick := time.NewTicker(every)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tr.stop:
-				return
-			case <-tick.C:
-			}
-			_, _ = d.conn.Write(binary.BigEndian.AppendUint64(nil, uint64(d.sent.Add(1)))) // an error is a datagram without answer
-		}
-	})
-}
-
-func (d *datagrams) note(number uint64) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.answered[number] {
-		d.twice.Add(1)
-	}
-	d.answered[number] = true
-}
-
-// missing waits for late answers and gives the numbers of those that did not come.
-func (d *datagrams) missing() (numbers []uint64) {
-	_ = netns.Poll(func() error {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		numbers = nil
-		for n := uint64(1); n <= uint64(d.sent.Load()); n++ {
-			if !d.answered[n] {
-				numbers = append(numbers, n)
-			}
-		}
-		if len(numbers) > 0 {
-			return errors.New("answers are missing")
-		}
-		return nil
-	})
-	return numbers
-}
-
-// echoUDP answers every datagram with itself.
-func echoUDP(t *testing.T, ns *netns.NS, port uint16) {
-	t.Helper()
-	for _, at := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
-		c, err := udpSocket(ns, netip.AddrPortFrom(at, port), netip.AddrPort{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		t.Cleanup(func() { c.Close(); <-done })
-		go func() {
-			defer close(done)
-			buf := make([]byte, 2048)
-			for {
-				n, from, err := c.ReadFromUDPAddrPort(buf)
-				if errors.Is(err, net.ErrClosed) {
-					return
-				}
-				if err == nil {
-					_, _ = c.WriteToUDPAddrPort(buf[:n], from)
-				}
-			}
-		}()
-	}
-}
-
-// udpSocket binds, or connects.
-func udpSocket(ns *netns.NS, at, to netip.AddrPort) (c *net.UDPConn, err error) {
-	err = ns.Do(func() (err error) {
-		if to.IsValid() {
-			c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
-			return err
-		}
-		network := "udp4"
-		if at.Addr().Is6() {
-			network = "udp6"
-		}
-		c, err = net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var set error
-	err = raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20) })
-	return c, errors.Join(err, set)
 }
