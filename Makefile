@@ -13,7 +13,7 @@ PREFIX ?= /usr/local
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 # Tests that fill a limit need the processors to themselves: one package at a time. What the kernel does is
 # not in the cache of results: run them every time.
-TEST_FLAGS ?= -count=1 -p 1 -timeout 15m
+TEST_FLAGS ?= -count=1 -p 1 -timeout 25m
 
 # -rounds 3, -json FILE: see test/bench/path
 BENCH_FLAGS ?=
