@@ -5,6 +5,7 @@ package e2e
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/culvert-cni/culvert/test/netns"
@@ -74,6 +75,16 @@ func TestPrivilegedF1DefaultRanges(t *testing.T) {
 	// A machine outside that has an address of the pods' range.
 	stray := map[int]netip.Addr{4: netip.MustParseAddr("10.244.0.200"), 6: netip.MustParseAddr("fd00:244::200")}
 	outside.IP(t, "addr add 10.244.0.200/32 dev lo", "addr add fd00:244::200/128 dev lo")
+	// The kernel receives for an IPv6 address when a work item of its own has run.
+	if err := netns.Poll(func() error {
+		out, err := outside.Run("", "ip", "-6", "route", "get", "fd00:244::200")
+		if err == nil && !strings.HasPrefix(out, "local ") {
+			err = fmt.Errorf("not local yet: %s", out)
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
 	node.IP(t, "route add 10.244.0.200 via 10.10.0.1", "route add fd00:244::200 via fd00:10::1")
 	each(t, protos, func(t *testing.T, proto string, v int) {
 		ask(t, a.NS, call(proto, outside.Addr(v), 80), want{server: outside.Name, remote: only(node.Uplinks[0].Addr(v))})
