@@ -190,9 +190,25 @@ func (r *reconcile) hostSettings(v4, v6, loopback bool) error {
 			return err
 		}
 	}
-	u, err := r.Node.Uplinks(nil, IsHostName)
+	lacking, err := r.lacksDefault(v4, v6)
 	if err != nil {
 		return err
+	}
+	for _, family := range lacking {
+		if err := r.Node.SetUnreachable(family); err != nil {
+			return err
+		}
+		r.did("set the unreachable IPv%d default route, which hostPorts need", family)
+	}
+	return nil
+}
+
+// lacksDefault gives those of the families asked about, 4 and 6, that have no default route,
+// nor our unreachable one.
+func (d *Deps) lacksDefault(v4, v6 bool) (families []int, err error) {
+	u, err := d.Node.Uplinks(nil, IsHostName)
+	if err != nil {
+		return nil, err
 	}
 	for _, f := range []struct {
 		family      int
@@ -201,16 +217,15 @@ func (r *reconcile) hostSettings(v4, v6, loopback bool) error {
 		if !f.has || f.routed {
 			continue
 		}
-		has, err := r.Node.HasUnreachable(f.family)
-		if err == nil && !has {
-			err = r.Node.SetUnreachable(f.family)
-			r.did("set the unreachable IPv%d default route, which hostPorts need", f.family)
-		}
+		has, err := d.Node.HasUnreachable(f.family)
 		if err != nil {
-			return err
+			return nil, err
+		}
+		if !has {
+			families = append(families, f.family)
 		}
 	}
-	return nil
+	return families, nil
 }
 
 // masquerade refreshes what the programs know of ports and of the uplinks' addresses.

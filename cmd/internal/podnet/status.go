@@ -167,24 +167,11 @@ func (n *inspect) hostports() error {
 }
 
 func (n *inspect) unreachable(v4, v6 bool) error {
-	u, err := n.Node.Uplinks(nil, IsHostName)
-	if err != nil {
-		return err
+	lacking, err := n.lacksDefault(v4, v6)
+	for _, family := range lacking {
+		n.amiss(reconcileIt, "IPv%d has neither a default route nor culvert's unreachable one, so every address counts as the node's own where a hostPort's number is called", family)
 	}
-	for _, f := range []struct {
-		family      int
-		has, routed bool
-	}{{4, v4, u.Default4}, {6, v6, u.Default6}} {
-		if !f.has || f.routed {
-			continue
-		}
-		if has, err := n.Node.HasUnreachable(f.family); err != nil {
-			return err
-		} else if !has {
-			n.amiss(reconcileIt, "IPv%d has neither a default route nor culvert's unreachable one, so every address counts as the node's own where a hostPort's number is called", f.family)
-		}
-	}
-	return nil
+	return err
 }
 
 // forwarding names the devices whose packets the kernel does not forward: the FIB, asked by
