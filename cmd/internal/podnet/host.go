@@ -5,7 +5,6 @@ package podnet
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -121,7 +120,7 @@ func (d *Deps) lower(s netdev.Sysctl) error {
 	if err := s.Set(); err != nil {
 		return err
 	}
-	if err := os.Remove(d.mark(s)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := remove(d.mark(s)); err != nil {
 		return fmt.Errorf("remove mark of sysctl %s: %w", s.Path, err)
 	}
 	return nil

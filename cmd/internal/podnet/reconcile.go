@@ -116,7 +116,7 @@ func (r *reconcile) nameOf(index int) string {
 
 // node makes the node's settings what the pods need.
 func (r *reconcile) node() error {
-	v4, v6 := r.families()
+	v4, v6 := families(r.rows)
 	if on, err := r.Node.Forwards(v4, v6); err != nil {
 		return err
 	} else if !on {
@@ -134,8 +134,9 @@ func (r *reconcile) node() error {
 	return r.host(v4, v6)
 }
 
-func (r *reconcile) families() (v4, v6 bool) {
-	for _, i := range r.rows {
+// families says which the pods have addresses of.
+func families(rows []maps.Iface) (v4, v6 bool) {
+	for _, i := range rows {
 		for _, a := range i.Addrs {
 			v4, v6 = v4 || a.Is4(), v6 || a.Is6()
 		}

@@ -177,12 +177,7 @@ func (n *inspect) unreachable(v4, v6 bool) error {
 // forwarding names the devices whose packets the kernel does not forward: the FIB, asked by
 // the programs, says so too (FWD_DISABLED), and they leave these packets to the stack.
 func (n *inspect) forwarding() error {
-	var v4, v6 bool
-	for _, i := range n.rows {
-		for _, a := range i.Addrs {
-			v4, v6 = v4 || a.Is4(), v6 || a.Is6()
-		}
-	}
+	v4, v6 := families(n.rows)
 	on, err := n.Datapath.Uplinks()
 	if err != nil {
 		return err
