@@ -28,10 +28,13 @@ type flowRow struct {
 	AgeSeconds int64    `json:"ageSeconds"`
 }
 
+const flowsExample = `  culvertctl flows | grep 192.0.2.9
+  culvertctl flows -o json | jq '[.[] | select(.toDst == "10.88.0.3:80")] | length'`
+
 func newFlows(a *app) *cobra.Command {
 	var all bool
 	header := []string{"PROTO", "SIDE", "SRC", "DST", "TO-SRC", "TO-DST", "ACTION", "FLAGS", "STATE", "AGE"}
-	c := newView(a, "flows", "List the flows that the fast path carries, two lines each", header,
+	c := newView(a, "flows", "List the flows that the fast path carries, two lines each", flowsExample, header,
 		func(set *maps.Set) ([]flowRow, error) { return readFlows(set, a.now, all) })
 	c.Flags().BoolVar(&all, "all", false, "also list the dead rows of pods that are gone")
 	return c

@@ -24,9 +24,12 @@ type hostportRow struct {
 	Alive         bool   `json:"alive"` // its pod lives
 }
 
+const hostportsExample = `  culvertctl hostports
+  culvertctl hostports -o json | jq '.[] | select(.hostPort == 8080)'`
+
 func newHostports(a *app) *cobra.Command {
 	header := []string{"HOST-IP", "PORT", "PROTO", "POD4", "POD6", "POD-PORT", "CONTAINER", "ALIVE"}
-	return newView(a, "hostports", "List the hostPorts and the pods they lead to", header, readHostports)
+	return newView(a, "hostports", "List the hostPorts and the pods they lead to", hostportsExample, header, readHostports)
 }
 
 func readHostports(set *maps.Set) ([]hostportRow, error) {
@@ -66,6 +69,14 @@ func (r hostportRow) cells() []string {
 		r.HostIP, strconv.Itoa(int(r.HostPort)), r.Protocol, r.Pod4, r.Pod6,
 		strconv.Itoa(int(r.ContainerPort)), short(r.Container), strconv.FormatBool(r.Alive),
 	}
+}
+
+// urgency: a hostPort of a pod that is gone is taken by whoever asks for it next.
+func (r hostportRow) urgency() urgency {
+	if r.Alive {
+		return calm
+	}
+	return warning
 }
 
 func addrOr(a netip.Addr, none string) string {

@@ -27,8 +27,11 @@ type limitRow struct {
 
 var limitsHeader = []string{"CONTAINER", "IFNAME", "ADDRESSES", "IFINDEX", "DIRECTION", "BIT/S", "BURST-BITS", "SHAPER"}
 
+const limitsExample = `  culvertctl limits
+  culvertctl limits set 10.88.0.3 --ingress 20M --egress none`
+
 func newLimits(a *app) *cobra.Command {
-	c := newView(a, "limits", "List the bandwidth limits", limitsHeader, readLimits)
+	c := newView(a, "limits", "List the bandwidth limits", limitsExample, limitsHeader, readLimits)
 	c.AddCommand(newLimitsSet(a))
 	return c
 }
@@ -64,6 +67,8 @@ func readLimits(set *maps.Set) ([]limitRow, error) {
 	}
 	return rows, nil
 }
+
+func joined(addrs []netip.Addr) string { return strings.Join(texts(addrs), ",") }
 
 func texts(addrs []netip.Addr) []string {
 	list := []string{}

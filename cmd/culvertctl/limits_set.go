@@ -25,16 +25,21 @@ RATE is in bit/s: 500k, 20M, 1.5G, 1000000; 0 or none lifts the limit. The
 direction is seen from the pod; one that is not named stays as it is. The change
 holds until the pod goes: its next start has the limit of its configuration.`
 
+const limitsSetExample = `  culvertctl limits set 10.88.0.3 --ingress 20M --egress none
+  culvertctl limits set 4f2a --egress 1.5G         # the beginning of the container's id
+  culvertctl limits set 4f2a/eth0 --ingress 500k   # one interface of several`
+
 func newLimitsSet(a *app) *cobra.Command {
 	var ingress, egress string
 	c := &cobra.Command{
-		Use:     "set POD [--ingress RATE] [--egress RATE]",
-		Short:   "Change the limits of a running pod",
-		Long:    setHelp,
-		Example: "  culvertctl limits set 10.88.0.3 --ingress 20M --egress none",
+		Use:               "set POD [--ingress RATE] [--egress RATE]",
+		Short:             "Change the limits of a running pod",
+		ValidArgsFunction: completePod(a),
+		Long:              setHelp,
+		Example:           limitsSetExample,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return fmt.Errorf("%d pods are named, not one: see culvertctl limits set --help", len(args))
+				return usage("%d pods are named, not one: see culvertctl limits set --help", len(args))
 			}
 			return nil
 		},
@@ -49,12 +54,12 @@ func newLimitsSet(a *app) *cobra.Command {
 				}
 				rate, err := parseRate(f.value)
 				if err != nil {
-					return fmt.Errorf("--%s %q: %w", f.name, f.value, err)
+					return usage("--%s %q: %w", f.name, f.value, err)
 				}
 				*f.to = &podnet.Rate{Rate: rate}
 			}
 			if change == (podnet.LimitChange{}) {
-				return errors.New("nothing to set: name --ingress, --egress or both")
+				return usage("nothing to set: name --ingress, --egress or both")
 			}
 			return setLimits(a, args[0], change)
 		},

@@ -27,9 +27,12 @@ type podRow struct {
 	Flags      []string `json:"flags"`
 }
 
+const podsExample = `  culvertctl pods
+  culvertctl pods -o json | jq -r '.[] | select(.container | startswith("4f2a")) | .address'`
+
 func newPods(a *app) *cobra.Command {
 	header := []string{"ADDRESS", "CONTAINER", "NETWORK", "IFNAME", "HOST", "MAC", "MTU", "FLAGS"}
-	return newView(a, "pods", "List the pods' addresses, one a line", header, readPods)
+	return newView(a, "pods", "List the pods' addresses, one a line", podsExample, header, readPods)
 }
 
 func readPods(set *maps.Set) ([]podRow, error) {

@@ -5,11 +5,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -17,12 +16,24 @@ import (
 // row is a line of a table; its JSON is the struct itself.
 type row interface{ cells() []string }
 
+// urgent is a row that an eye is to be drawn to.
+type urgent interface{ urgency() urgency }
+
+type urgency int
+
+const (
+	calm urgency = iota
+	warning
+	fatal
+)
+
 // newView is a command that prints what read finds in the tables.
-func newView[R row](a *app, use, short string, header []string, read func(*maps.Set) ([]R, error)) *cobra.Command {
+func newView[R row](a *app, use, short, example string, header []string, read func(*maps.Set) ([]R, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:   use,
-		Short: short,
-		Args:  cobra.NoArgs,
+		Use:     use,
+		Short:   short,
+		Example: example,
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			d, err := a.open()
 			if err != nil {
@@ -40,28 +51,34 @@ func newView[R row](a *app, use, short string, header []string, read func(*maps.
 
 // show prints rows as the user asked for them. No rows are a header alone, or [].
 func show[R row](a *app, header []string, rows []R) error {
-	if a.output == "json" {
+	if a.output != "table" {
 		if rows == nil {
 			rows = []R{}
 		}
-		return showJSON(a.out, rows)
+		return a.encode(rows)
 	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(header, "\t"))
+	t := a.table()
+	t.line(heading, header...)
 	for _, r := range rows {
-		cells := r.cells()
-		for i, c := range cells {
-			if c == "" {
-				cells[i] = "-"
-			}
+		how := calm
+		if u, ok := any(r).(urgent); ok {
+			how = u.urgency()
 		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
+		t.line(colours[how], r.cells()...)
 	}
-	return w.Flush()
+	return t.flush()
 }
 
-func showJSON(out io.Writer, value any) error {
-	e := json.NewEncoder(out)
+// encode prints a value as JSON or YAML; the names are those of JSON in both.
+func (a *app) encode(value any) error {
+	if a.output == "yaml" {
+		text, err := yaml.Marshal(value)
+		if err == nil {
+			_, err = a.out.Write(text)
+		}
+		return err
+	}
+	e := json.NewEncoder(a.out)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
 	return e.Encode(value)

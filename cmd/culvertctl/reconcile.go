@@ -38,11 +38,13 @@ func newReconcile(a *app) *cobra.Command {
 		Use:   "reconcile",
 		Short: "Repair what is amiss on this node, and say what that was",
 		Long:  reconcileHelp,
-		Args:  cobra.NoArgs,
+		Example: `  culvertctl reconcile                          # nothing printed: all was well
+  culvertctl reconcile --conf-dir /etc/cni/net.d`,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			mode := loader.AttachMode(attach)
 			if mode != loader.AttachAuto && mode != loader.AttachTCX && mode != loader.AttachClsact {
-				return fmt.Errorf("--attach %q: use auto, tcx or clsact", attach)
+				return usage("--attach %q: use auto, tcx or clsact", attach)
 			}
 			view, err := reconcile(a, dir, mode)
 			if err != nil {
@@ -59,6 +61,8 @@ func newReconcile(a *app) *cobra.Command {
 	}
 	c.Flags().StringVar(&dir, "conf-dir", defaultConfDir, "directory of the networks' configurations, which are only read")
 	c.Flags().StringVar(&attach, "attach", string(loader.AttachAuto), "how missing programs are attached: auto, tcx or clsact")
+	completeFlag(c, "conf-dir", directories)
+	completeFlag(c, "attach", cobra.FixedCompletions([]string{"auto", "tcx", "clsact"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 
@@ -106,8 +110,8 @@ func unused(a *app, node *netdev.Handle) bool {
 }
 
 func (v reconcileView) show(a *app) error {
-	if a.output == "json" {
-		return showJSON(a.out, v)
+	if a.output != "table" {
+		return a.encode(v)
 	}
 	for _, what := range v.Repaired {
 		if _, err := fmt.Fprintln(a.out, what); err != nil {

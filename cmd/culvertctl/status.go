@@ -10,7 +10,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -62,14 +61,16 @@ func newStatus(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Say what is loaded and what is wrong; exit 1 if that keeps pods from starting",
-		Args:  cobra.NoArgs,
+		Example: `  culvertctl status
+  culvertctl status -o json | jq -r '.faults[], .warnings[] | .what + ": " + .remedy'`,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s, err := readStatus(a)
 			if err != nil {
 				return err
 			}
-			if a.output == "json" {
-				err = showJSON(a.out, s)
+			if a.output != "table" {
+				err = a.encode(s)
 			} else {
 				err = s.print(a)
 			}
@@ -214,9 +215,11 @@ func count[T any](counts map[string]int, table string, rows iter.Seq2[T, error])
 	return nil
 }
 
+var statusColours = map[string]string{"fault": red, "warning": yellow}
+
 func (s statusView) print(a *app) error {
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	line := func(key, value string) { fmt.Fprintf(w, "%s\t%s\n", key, value) }
+	t := a.table()
+	line := func(key, value string) { t.line(statusColours[key], key, value) }
 	line("kernel", s.Kernel)
 	line("pins", s.PinPath)
 	if s.Loaded {
@@ -230,7 +233,7 @@ func (s statusView) print(a *app) error {
 	for _, f := range s.Warnings {
 		line("warning", loader.Fault{What: f.What, Remedy: f.Remedy}.Error())
 	}
-	return w.Flush()
+	return t.flush()
 }
 
 func (s statusView) printLoaded(line func(key, value string)) {

@@ -35,11 +35,14 @@ func newUninstall(a *app) *cobra.Command {
 		Use:   "uninstall [--dry-run] [--force]",
 		Short: "Take everything of culvert's off this node",
 		Long:  uninstallHelp,
-		Args:  cobra.NoArgs,
+		Example: `  mv /etc/cni/net.d/10-culvert.conflist /root/   # or the next pod brings everything back
+  culvertctl uninstall --dry-run
+  culvertctl uninstall`,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			view, err := uninstall(a, dry, force)
-			if a.output == "json" {
-				return errors.Join(showJSON(a.out, view), err)
+			if a.output != "table" {
+				return errors.Join(a.encode(view), err)
 			}
 			for _, what := range view.Removed {
 				fmt.Fprintln(a.out, what)

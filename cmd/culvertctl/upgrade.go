@@ -34,7 +34,9 @@ func newUpgrade(a *app) *cobra.Command {
 		Use:   "upgrade",
 		Short: "Replace the programs that run by those of this build, in place",
 		Long:  upgradeHelp,
-		Args:  cobra.NoArgs,
+		Example: `  culvertctl upgrade --dry-run
+  culvertctl upgrade`,
+		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			view, err := upgrade(a, dryRun)
 			if err != nil {
@@ -78,8 +80,8 @@ func upgrade(a *app, dryRun bool) (upgradeView, error) {
 }
 
 func (v upgradeView) show(a *app, dryRun bool) error {
-	if a.output == "json" {
-		return showJSON(a.out, v)
+	if a.output != "table" {
+		return a.encode(v)
 	}
 	before := "build " + v.Before
 	if v.Before == "" {

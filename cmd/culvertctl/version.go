@@ -24,13 +24,14 @@ type versionView struct {
 
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version, the build of the datapath, and what it works with",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version, the build of the datapath, and what it works with",
+		Example: "  culvertctl version -o json | jq -r .build",
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			v := versionView{version, fmt.Sprintf("%016x", bpf.Build()), loader.Schema, loader.LeastKernel, cniversion.All.SupportedVersions()}
-			if a.output == "json" {
-				return showJSON(a.out, v)
+			if a.output != "table" {
+				return a.encode(v)
 			}
 			_, err := fmt.Fprintf(a.out, "culvertctl %s, datapath build %s, schema %d; Linux %s or later, CNI %s\n",
 				v.Version, v.Build, v.Schema, v.Kernel, strings.Join(v.CNI, ", "))
