@@ -65,6 +65,8 @@ func Within(least, v, most float64) string {
 	switch {
 	case math.IsNaN(v):
 		return "not measured"
+	case v > most && most == 0:
+		return "MISS"
 	case v > most:
 		return fmt.Sprintf("MISS by %.1f %%", 100*(v/most-1))
 	case v < least:

@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package limits
 
 import (
 	"fmt"
 	"io"
-	"math"
 	"slices"
 
 	"github.com/culvert-cni/culvert/test/bench/node"
+	"github.com/culvert-cni/culvert/test/bench/report"
 	"github.com/culvert-cni/culvert/test/bench/stats"
 )
-
-// bar is what culvert is to reach: a metric of a path, as a ratio to another path's or,
-// if there is none, itself.
-type bar struct {
-	id          string
-	m           metric
-	path, to    string
-	least, most float64
-}
 
 // paths are the names of what is measured with a chain.
 func paths(c node.Chain) []string {
@@ -37,8 +28,9 @@ func paths(c node.Chain) []string {
 	return names
 }
 
-func bars() []bar {
-	var all []bar
+// Bars are M11 and M12.
+func Bars() []report.Bar {
+	var all []report.Bar
 	for _, rate := range slices.Concat(rates...) {
 		for _, dir := range directions {
 			ours, theirs := pathName(culvert, dir, rate), pathName(reference, dir, rate)
@@ -46,40 +38,35 @@ func bars() []bar {
 			if rate == 10e6 && dir == ingress {
 				atMost = 0.6
 			}
-			all = append(all, bar{"M11", wire, ours, "", leastTCP, most}, bar{"M11", rtt, ours, theirs, 0, atMost})
+			all = append(all,
+				report.Bar{ID: "M11", Metric: wire, Path: ours, Least: leastTCP, Most: most},
+				report.Bar{ID: "M11", Metric: udp, Path: ours, Least: leastUDP, Most: most},
+				report.Bar{ID: "M11", Metric: rtt, Path: ours, To: theirs, Most: atMost, Beside: rtt})
 		}
 	}
 	for _, dir := range directions {
 		for _, runtime := range runtimes {
 			ours := burstName(culvert, dir, runtime.name)
-			all = append(all, bar{"M12", first, ours, "", 0, 1}, bar{"M12", rtt, ours, "", 0, 25})
+			all = append(all, report.Bar{ID: "M12", Metric: first, Path: ours, Most: 1}, report.Bar{ID: "M12", Metric: rtt, Path: ours, Most: 25})
 		}
 	}
 	return all
 }
 
-// value is the median of the rounds, NaN if one side was not measured.
-func (b bar) value(rounds []round) float64 {
-	if b.to == "" {
-		return median(rounds, b.path, b.m)
-	}
-	return stats.Ratio(stats.Column(rounds, b.path, b.m), stats.Column(rounds, b.to, b.m))
+// Columns of the part's table.
+func Columns() []report.Column {
+	return []report.Column{{Metric: wire}, {Metric: udp}, {Metric: rtt}, {Metric: lost}, {Metric: first}}
 }
 
-// median is that of the rounds that have the metric.
-func median(rounds []round, path string, m metric) float64 {
-	return stats.Median(slices.DeleteFunc(stats.Column(rounds, path, m), math.IsNaN))
-}
-
-func report(w io.Writer, rounds []round) {
+func writeReference(w io.Writer, part *report.Part) {
 	fmt.Fprintln(w, "| limit | TCP wire: culvert | reference | RTT p50 ms: culvert | reference | probes lost %: culvert | reference | first second / allowed: culvert | reference |")
 	fmt.Fprintln(w, "| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	ours, theirs := paths(culvert), paths(reference)
 	for i := range ours {
 		fmt.Fprintf(w, "| %s |", ours[i][len(culvert.Name)+2:])
-		for _, m := range []metric{wire, rtt, lost, first} {
+		for _, m := range []report.Metric{wire, rtt, lost, first} {
 			for _, path := range []string{ours[i], theirs[i]} {
-				v := median(rounds, path, m)
+				v := part.Value(path, m)
 				if m == lost {
 					v *= 100
 				}
@@ -90,13 +77,13 @@ func report(w io.Writer, rounds []round) {
 	}
 	fmt.Fprintln(w, "\n| bar | what | of | to | at least | at most | is | |")
 	fmt.Fprintln(w, "| --- | --- | --- | --- | --- | --- | --- | --- |")
-	for _, b := range bars() {
-		v := b.value(rounds)
+	for _, b := range Bars() {
+		v := b.Value(part)
 		to := ""
-		if b.to != "" {
+		if b.To != "" {
 			to = "x reference"
 		}
-		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", b.id, b.m, b.path, to, bound(b.least), bound(b.most), figure(v), stats.Within(b.least, v, b.most))
+		fmt.Fprintf(w, "| %s | %s | %s | %s | %s | %s | %s | %s |\n", b.ID, b.Metric, b.Path, to, bound(b.Least), bound(b.Most), figure(v), b.Verdict(v))
 	}
 }
 

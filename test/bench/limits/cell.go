@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package limits
 
 import (
 	"time"
@@ -45,8 +45,8 @@ const straggler = 300 * time.Millisecond
 type times struct{ warmup, window time.Duration }
 
 // timesOf: a slow limit passes few packets.
-func (o options) timesOf(rate uint64) times {
-	t := times{time.Second, o.time}
+func (o Options) timesOf(rate uint64) times {
+	t := times{time.Second, o.Time}
 	if rate < 5e6 {
 		t.window = t.window * 5 / 2
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package limits
 
 import (
 	"context"
@@ -34,8 +34,8 @@ var (
 // excess is how much later than idle a ping may come, in ms (B3).
 const excess = 50
 
-func (o options) fairnessPart(ctx context.Context, w io.Writer) error {
-	b, err := newBed(ctx, culvert, o.bin)
+func (o Options) fairnessPart(ctx context.Context, w io.Writer) error {
+	b, err := newBed(ctx, culvert, o.Bin)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (o options) fairnessPart(ctx context.Context, w io.Writer) error {
 			got := make([]fairRow, len(pods))
 			err := parallel(len(pods), func(i int) (err error) {
 				got[i] = fairRow{rate: pods[i].rate, dir: dir, flows: flows}
-				got[i].small, err = pods[i].beside(flows, o.time*5/3)
+				got[i].small, err = pods[i].beside(flows, o.Time*5/3)
 				return err
 			})
 			if err != nil {
@@ -62,7 +62,7 @@ func (o options) fairnessPart(ctx context.Context, w io.Writer) error {
 			rows = append(rows, got...)
 		}
 	}
-	fmt.Fprintf(w, "### Kernel %s\n\n", o.kernel)
+	fmt.Fprintf(w, "### Kernel %s\n\n", o.Kernel)
 	writeFairness(w, rows)
 	return nil
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package limits
 
 import (
 	"context"
@@ -28,8 +28,8 @@ type row struct {
 
 // table measures every rate, direction, protocol and peer, with the burst that
 // containerd asks for.
-func (o options) table(ctx context.Context) ([]row, error) {
-	b, err := newBed(ctx, culvert, o.bin)
+func (o Options) table(ctx context.Context) ([]row, error) {
+	b, err := newBed(ctx, culvert, o.Bin)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +55,8 @@ func (o options) table(ctx context.Context) ([]row, error) {
 
 // groups are the rates to measure side by side: none in an emulated machine, which hardly
 // fills one.
-func (o options) groups() [][]uint64 {
-	if !o.emulated {
+func (o Options) groups() [][]uint64 {
+	if !o.Emulated {
 		return rates
 	}
 	var alone [][]uint64
@@ -79,7 +79,7 @@ func (b *bed) group(ctx context.Context, dir direction, rates []uint64, burst ui
 }
 
 // beside measures pods towards one peer, side by side.
-func (o options) beside(ctx context.Context, pods []*pod, to peer) ([]row, error) {
+func (o Options) beside(ctx context.Context, pods []*pod, to peer) ([]row, error) {
 	rows := make([]row, len(pods))
 	err := parallel(len(pods), func(i int) (err error) {
 		rows[i] = row{rate: pods[i].rate, dir: pods[i].dir, peer: to}
@@ -94,7 +94,7 @@ func (o options) beside(ctx context.Context, pods []*pod, to peer) ([]row, error
 			return nil, err
 		}
 		err := parallel(len(pods), func(i int) error {
-			return rows[i].measure(proto, o.emulated, func() (figures, error) {
+			return rows[i].measure(proto, o.Emulated, func() (figures, error) {
 				return pods[i].load(to, proto, o.timesOf(pods[i].rate))
 			})
 		})
@@ -103,7 +103,7 @@ func (o options) beside(ctx context.Context, pods []*pod, to peer) ([]row, error
 		}
 	}
 	for _, r := range rows {
-		fmt.Fprintln(o.progress, r.markdown(o.emulated))
+		fmt.Fprintln(o.Progress, r.markdown(o.Emulated))
 	}
 	return rows, nil
 }
@@ -134,11 +134,11 @@ func parallel(n int, f func(i int) error) error {
 	return errors.Join(errs...)
 }
 
-func (o options) writeTable(w io.Writer, rows []row) {
+func (o Options) writeTable(w io.Writer, rows []row) {
 	fmt.Fprintln(w, "| limit | direction | peer | idle ms | TCP wire | payload | RTT ms p50 / p99 | lost % | UDP wire | RTT ms p50 / p99 | lost % | |")
 	fmt.Fprintln(w, "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
 	for _, r := range sorted(rows) {
-		fmt.Fprintln(w, r.markdown(o.emulated))
+		fmt.Fprintln(w, r.markdown(o.Emulated))
 	}
 }
 

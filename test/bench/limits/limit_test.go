@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package limits
 
 import (
 	"math"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/culvert-cni/culvert/test/bench/report"
 )
 
 func TestSummary(t *testing.T) {
@@ -66,51 +68,29 @@ func TestRowMeasure(t *testing.T) {
 	}
 }
 
-func TestBarValue(t *testing.T) {
-	rounds := []round{
-		{"a": {rtt: 20}, "b": {rtt: 10}},
-		{"a": {rtt: 90}, "b": {rtt: math.NaN()}}, // the other let no probe through
-		{"a": {rtt: 22, wire: 1}, "b": {rtt: 20}},
-		{"a": {rtt: 12}, "b": {rtt: 10}},
-	}
-	for _, tc := range []struct {
-		bar  bar
-		want float64
-	}{
-		{bar{"M11", rtt, "a", "b", 0, 1}, 1.2},
-		{bar{"M11", rtt, "b", "", 0, 1}, 10},
-		{bar{"M11", wire, "a", "", 0, 1}, 1},
-		{bar{"M11", wire, "b", "", 0, 1}, math.NaN()},
-	} {
-		if got := tc.bar.value(rounds); got != tc.want && !(math.IsNaN(got) && math.IsNaN(tc.want)) {
-			t.Errorf("%s of %s to %q = %v, want %v", tc.bar.m, tc.bar.path, tc.bar.to, got, tc.want)
-		}
-	}
-}
-
 // A bar on a path that nothing measures would be "not measured" for ever.
 func TestBarsNameWhatIsMeasured(t *testing.T) {
 	known := map[string]bool{"": true}
 	for _, name := range append(paths(culvert), paths(reference)...) {
 		known[name] = true
 	}
-	for _, b := range bars() {
-		if !known[b.path] || !known[b.to] {
-			t.Errorf("%s: nothing measures %q or %q", b.id, b.path, b.to)
+	for _, b := range Bars() {
+		if !known[b.Path] || !known[b.To] {
+			t.Errorf("%s: nothing measures %q or %q", b.ID, b.Path, b.To)
 		}
 	}
-	if len(bars()) != 24 {
-		t.Errorf("%d bars, want 24: two of 4 rates, two of 2 bursts, both directions", len(bars()))
+	if n := len(Bars()); n != 32 {
+		t.Errorf("%d bars, want 32: three of 4 rates, two of 2 bursts, both directions", n)
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestWriteReference(t *testing.T) {
 	ours, theirs := pathName(culvert, ingress, 10e6), pathName(reference, ingress, 10e6)
 	var out strings.Builder
-	report(&out, []round{
+	writeReference(&out, &report.Part{Rounds: []report.Round{
 		{ours: {wire: 1, rtt: 7, lost: 0}, theirs: {wire: 0.99, rtt: 21, lost: 0.5}},
 		{ours: {wire: 0.98, rtt: 7, lost: 0}, theirs: {wire: 0.99, rtt: 21, lost: 0.5}},
-	})
+	}})
 	for _, want := range []string{
 		"| 10M ingress | 0.990 | 0.990 | 7.000 | 21.0 | 0 | 50.0 |  |  |\n",
 		"| M11 | RTT under load, p50 ms | culvert, 10M ingress | x reference |  | 0.6 | 0.333 | ok |\n",
@@ -123,15 +103,15 @@ func TestReport(t *testing.T) {
 
 func TestSection(t *testing.T) {
 	for _, tc := range []struct {
-		o    options
+		o    Options
 		want string
 	}{
-		{options{kernel: "6.18.44-fc-v595"}, "6.18"},
-		{options{kernel: "6.1.0-40-cloud-amd64", emulated: true}, "6.1 emulated"},
-		{options{kernel: "odd"}, "odd"},
+		{Options{Kernel: "6.18.44-fc-v595"}, "6.18"},
+		{Options{Kernel: "6.1.0-40-cloud-amd64", Emulated: true}, "6.1 emulated"},
+		{Options{Kernel: "odd"}, "odd"},
 	} {
 		if got := tc.o.section(); got != tc.want {
-			t.Errorf("section of %q = %q, want %q", tc.o.kernel, got, tc.want)
+			t.Errorf("section of %q = %q, want %q", tc.o.Kernel, got, tc.want)
 		}
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package limits
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ type trace struct {
 
 // plotPart draws the rate and the round trip of a limit from its first second on, with the
 // burst that containerd asks for, culvert beside the reference.
-func (o options) plotPart(ctx context.Context, w io.Writer) error {
+func (o Options) plotPart(ctx context.Context, w io.Writer) error {
 	var traces []trace
 	for _, c := range []node.Chain{reference, culvert} {
 		t, err := o.trace(ctx, c)
@@ -49,15 +49,15 @@ func (o options) plotPart(ctx context.Context, w io.Writer) error {
 		l := summary(t.rtts)
 		fmt.Fprintf(w, "%s: %.1f Mbit/s in the mean of %s, round trip p50 %s ms, p99 %s ms\n", t.name, sum/1e6, plotTime, ms(l.P50), ms(l.P99))
 	}
-	if o.doc == "" {
+	if o.Doc == "" {
 		_, err := w.Write(svg.Bytes())
 		return err
 	}
 	return os.WriteFile(o.picture(), svg.Bytes(), 0o644)
 }
 
-func (o options) trace(ctx context.Context, c node.Chain) (trace, error) {
-	b, err := newBed(ctx, c, o.bin)
+func (o Options) trace(ctx context.Context, c node.Chain) (trace, error) {
+	b, err := newBed(ctx, c, o.Bin)
 	if err != nil {
 		return trace{}, err
 	}
