@@ -15,7 +15,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unkn
 # not in the cache of results: run them every time.
 TEST_FLAGS ?= -count=1 -p 1 -timeout 25m
 
-# -rounds 3, -json FILE: see test/bench/path
+# QUICK=1: three minutes instead of half an hour, rough, and nothing below docs changes. For flags see docs/bench.md.
+QUICK ?=
 BENCH_FLAGS ?=
 
 # Static binaries: a CNI plugin runs in whatever root filesystem the node has.
@@ -77,9 +78,9 @@ soak: deps build ref ## random verbs, traffic and kills over 64 pods for half an
 crash: deps build ref ## kill each verb after each of its effects and at 200 random moments; locks, full tables, lost pins (root)
 	CULVERT_CRASH=full test/bpffs.sh $(GO) test -count=1 -timeout 60m -v ./test/crash
 
-bench: deps build ref ## what packets and verbs cost beside the reference plugins, in ratios (root; a quiet machine)
-	test/bpffs.sh $(GO) run ./test/bench/path $(BENCH_FLAGS)
-	test/bpffs.sh $(GO) run ./test/bench/add
+bench: deps build ref ## culvert beside the reference plugins: all bars, into docs/bench; QUICK=1 in three minutes (root; a quiet machine)
+	$(GO) build -o bin/bench/bench ./test/bench
+	test/bpffs.sh bin/bench/bench -version $(VERSION) $(if $(QUICK),-short,-out docs/bench -doc docs/bench.md) $(BENCH_FLAGS)
 
 limits: deps build ref ## what limits hold, on this kernel and in qemu; writes docs/limits.md (root; a quiet machine, an hour)
 	@test/install-deps.sh vm

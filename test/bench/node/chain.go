@@ -11,6 +11,7 @@ import (
 type Chain struct {
 	Name    string
 	Backend string // of the reference plugins: "iptables", "nft"; empty: culvert
+	PTP     bool   // the reference's ptp instead of its bridge
 	Masq    bool   // masquerade what pods send outside
 }
 
@@ -41,7 +42,11 @@ func (c Chain) reference(ipam string) string {
 	if backend == "nft" {
 		backend = "nftables"
 	}
-	return fmt.Sprintf(`{"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true, "ipMasq": %t, "ipMasqBackend": %q, "ipam": %s},
+	main := `"type": "bridge", "bridge": "cni0", "isGateway": true, "hairpinMode": true`
+	if c.PTP {
+		main = `"type": "ptp"`
+	}
+	return fmt.Sprintf(`{%s, "ipMasq": %t, "ipMasqBackend": %q, "ipam": %s},
 		{"type": "portmap", "backend": %q, "capabilities": {"portMappings": true}},
-		{"type": "bandwidth", "capabilities": {"bandwidth": true}}`, c.Masq, backend, ipam, backend)
+		{"type": "bandwidth", "capabilities": {"bandwidth": true}}`, main, c.Masq, backend, ipam, backend)
 }

@@ -44,7 +44,8 @@ var (
 	Addr    = netip.MustParseAddr("10.10.0.10")
 	Gateway = netip.MustParseAddr("10.10.0.1")
 
-	addr6, gateway6 = "fd00:10::10", "fd00:10::1"
+	Addr6    = netip.MustParseAddr("fd00:10::10")
+	Gateway6 = netip.MustParseAddr("fd00:10::1")
 )
 
 // New makes a node whose uplink ends in peer, or in the node itself if that is nil.
@@ -81,17 +82,17 @@ func (n *Node) wire(peer *netns.NS) error {
 		peer = n.NS
 	}
 	if err := IP(n.NS, "link add up0 type veth peer name out0 netns "+peer.Path(), "link set up0 up",
-		fmt.Sprintf("addr add %s/24 dev up0", Addr), fmt.Sprintf("addr add %s/64 dev up0 nodad", addr6)); err != nil {
+		fmt.Sprintf("addr add %s/24 dev up0", Addr), fmt.Sprintf("addr add %s/64 dev up0 nodad", Addr6)); err != nil {
 		return err
 	}
 	lines := []string{"link set out0 up"}
 	if peer != n.NS {
-		lines = append(lines, fmt.Sprintf("addr add %s/24 dev out0", Gateway), fmt.Sprintf("addr add %s/64 dev out0 nodad", gateway6))
+		lines = append(lines, fmt.Sprintf("addr add %s/24 dev out0", Gateway), fmt.Sprintf("addr add %s/64 dev out0 nodad", Gateway6))
 	}
 	if err := IP(peer, lines...); err != nil {
 		return err
 	}
-	return IP(n.NS, fmt.Sprintf("route add default via %s", Gateway), fmt.Sprintf("route add default via %s", gateway6))
+	return IP(n.NS, fmt.Sprintf("route add default via %s", Gateway), fmt.Sprintf("route add default via %s", Gateway6))
 }
 
 // IP runs lines of ip(8) in a namespace.

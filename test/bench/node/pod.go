@@ -25,8 +25,8 @@ type PortMapping struct {
 // makes of it.
 type Pod struct {
 	*netns.NS
-	ID string
-	V4 netip.Addr // after Add
+	ID     string
+	V4, V6 netip.Addr // after Add
 
 	node *Node
 	conf *libcni.RuntimeConf
@@ -59,10 +59,12 @@ func (p *Pod) Add(ctx context.Context) error {
 		for _, ip := range result.IPs {
 			if a, ok := netip.AddrFromSlice(ip.Address.IP); ok && a.Unmap().Is4() {
 				p.V4 = a.Unmap()
+			} else if ok {
+				p.V6 = a
 			}
 		}
-		if !p.V4.IsValid() {
-			return errors.New("no IPv4 address in the result")
+		if !p.V4.IsValid() || !p.V6.IsValid() {
+			return errors.New("no address of each family in the result")
 		}
 		return nil
 	})

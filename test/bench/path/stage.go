@@ -1,79 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package path
 
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/culvert-cni/culvert/test/bench/load"
 	"github.com/culvert-cni/culvert/test/bench/node"
+	"github.com/culvert-cni/culvert/test/bench/report"
 	"github.com/culvert-cni/culvert/test/netns"
 )
 
 const (
-	port     = 80    // of every server
-	hostPort = 8080  // that leads to it
-	fillPort = 20000 // the first of the others
+	port     = node.Port // of every server
+	hostPort = 8080      // that leads to it
 )
 
-// fills are the numbers of other hostPorts.
-var fills = []int{0, 1000, 5000}
+// Others are the numbers of other hostPorts.
+var Others = []int{0, 1000, 5000}
 
 // path is a way from a client to a server.
 type path struct {
 	name  string
 	kinds []load.Kind
 
-	client *netns.NS
-	server *load.Server
-	to     netip.AddrPort
-	node   *node.Node // of culvert, if its programs' time is to be measured
-	out    bool       // and requests come from outside
-}
-
-// stage is everything that is measured, set up.
-type stage struct {
-	options
-	out io.Writer
-
-	paths   []*path
-	closers []func() error
-}
-
-func (s *stage) close() {
-	for _, c := range slices.Backward(s.closers) {
-		if err := c(); err != nil {
-			fmt.Fprintln(os.Stderr, "path: clean up:", err)
-		}
-	}
-}
-
-func (s *stage) build(ctx context.Context) error {
-	if err := s.raw(); err != nil {
-		return fmt.Errorf("raw veth pair: %w", err)
-	}
-	for _, c := range []node.Chain{
-		{Name: "culvert", Masq: true},
-		{Name: "iptables", Backend: "iptables", Masq: true},
-		{Name: "nft", Backend: "nft", Masq: true},
-	} {
-		if missing := c.Missing(); missing != "" {
-			fmt.Fprintf(s.out, "portmap (%s) is left out: no %s\n", c.Name, missing)
-			continue
-		}
-		for _, others := range fills {
-			if err := s.chain(ctx, c, others); err != nil {
-				return fmt.Errorf("%s, %d other hostPorts: %w", c.Name, others, err)
-			}
-		}
-	}
-	return nil
+	client   *netns.NS
+	server   *load.Server
+	to       netip.AddrPort
+	programs func() (map[string]ran, error) // those whose time is to be measured
+	out      bool                           // requests come from outside
 }
 
 var (
@@ -81,25 +40,63 @@ var (
 	everything  = []load.Kind{load.RR, load.CRR, load.UDP, load.Stream}
 )
 
-func (s *stage) raw() error {
-	client, err := s.client("raw client")
-	if err != nil {
-		return err
-	}
-	server, err := netns.TryNew("raw server")
-	if err != nil {
-		return err
-	}
-	s.closers = append(s.closers, func() error { server.Close(); return nil })
-	if err := node.IP(server, "link add veth0 type veth peer name veth0 netns "+client.Path(),
-		"addr add 10.20.0.2/24 dev veth0", "link set veth0 up"); err != nil {
-		return err
-	}
-	if err := node.IP(client, "addr add 10.20.0.1/24 dev veth0", "link set veth0 up"); err != nil {
-		return err
-	}
-	return s.add(&path{name: raw, kinds: everything, client: client, to: netip.MustParseAddrPort("10.20.0.2:80")}, server)
+// stage is everything that is measured, set up.
+type stage struct {
+	Options
+	part *report.Part
+
+	paths   []*path
+	closers []func() error
 }
+
+func (s *stage) close() {
+	s.Progress.Step(Name, 0, 0, "clean up")
+	for _, c := range slices.Backward(s.closers) {
+		if err := c(); err != nil {
+			fmt.Fprintln(os.Stderr, "path: clean up:", err)
+		}
+	}
+}
+
+// build makes all paths, those of IPv6 last. Whatever cannot be made is noted and left out.
+func (s *stage) build(ctx context.Context) error {
+	for _, c := range []struct {
+		name string
+		make func() error
+	}{{raw, s.raw}, {routed, s.routed}, {"floor", s.floor}} {
+		s.Progress.Step(Name, 0, 0, "set up "+c.name)
+		if err := c.make(); err != nil {
+			s.part.Fail("%s: %v", c.name, err)
+		}
+	}
+	for _, c := range []node.Chain{
+		{Name: "ptp", Backend: "iptables", PTP: true, Masq: true},
+		{Name: "culvert", Masq: true},
+		{Name: "iptables", Backend: "iptables", Masq: true},
+		{Name: "nft", Backend: "nft", Masq: true},
+	} {
+		if missing := c.Missing(); missing != "" {
+			s.part.Fail("%s: no %s", c.Name, missing)
+			continue
+		}
+		for _, others := range Others {
+			if others > 0 && (c.PTP || s.Short && others < Others[len(Others)-1]) {
+				continue
+			}
+			s.Progress.Step(Name, 0, 0, fmt.Sprintf("set up %s, %d other hostPorts", c.Name, others))
+			if err := s.chain(ctx, c, others); err != nil && ctx.Err() == nil {
+				s.part.Fail("%s, %d other hostPorts: %v", c.Name, others, err)
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+	}
+	slices.SortStableFunc(s.paths, func(a, b *path) int { return family(a) - family(b) })
+	return nil
+}
+
+func family(p *path) int { return p.to.Addr().BitLen() }
 
 // chain makes a node with a pod that serves and has a hostPort, after `others` that have one.
 func (s *stage) chain(ctx context.Context, c node.Chain, others int) error {
@@ -107,61 +104,102 @@ func (s *stage) chain(ctx context.Context, c node.Chain, others int) error {
 	if err != nil {
 		return err
 	}
-	n, err := node.New(c, s.bin, outside)
+	n, err := node.New(c, s.Bin, outside)
 	if err != nil {
 		return err
 	}
 	s.closers = append(s.closers, n.Close)
-	if err := fill(ctx, n, others); err != nil {
+	if err := n.Fill(ctx, others); err != nil {
 		return fmt.Errorf("fill: %w", err)
 	}
-	server, err := addPod(ctx, n, ports(hostPort, 1, "tcp", "udp"))
+	pod, err := n.AddPod(ctx, node.Ports(hostPort, 1, "tcp", "udp"))
 	if err != nil {
 		return err
 	}
-	p := &path{name: hostPortName(c.Name, others), kinds: onlyLatency, client: outside, to: netip.AddrPortFrom(node.Addr, hostPort), out: true}
-	if others > 0 {
-		return s.add(p, server.NS)
-	}
-	p.kinds = everything
-	if c.Backend == "" {
-		p.node = n
-	}
-	if err := s.add(p, server.NS); err != nil {
+	server, err := s.serve(pod.NS)
+	if err != nil {
 		return err
 	}
-	// A bridge is the same whoever maps ports on it.
-	if c.Backend == "nft" {
+	p := path{kinds: onlyLatency, client: outside, server: server, out: true}
+	if others == 0 {
+		p.kinds = everything
+		if c.Backend == "" {
+			p.programs = pinned(n.Pins)
+		}
+	}
+	if !c.PTP {
+		s.add(p, HostPort(c.Name, others), node.Addr, node.Addr6, hostPort)
+	}
+	if others > 0 {
 		return nil
 	}
-	other, err := addPod(ctx, n, nil)
+	if c.Backend == "" {
+		if err := node.IP(outside, fmt.Sprintf("route add 10.244.0.0/16 via %s", node.Addr), fmt.Sprintf("route add fd00:244::/64 via %s", node.Addr6)); err != nil {
+			return err
+		}
+		s.add(p, toPod, pod.V4, pod.V6, port)
+	}
+	return s.podToPod(ctx, n, p, pod)
+}
+
+// podToPod adds the path from another pod. A bridge is the same whoever maps ports on it.
+func (s *stage) podToPod(ctx context.Context, n *node.Node, p path, server *node.Pod) error {
+	if n.Chain.Backend == "nft" {
+		return nil
+	}
+	other, err := n.AddPod(ctx, nil)
 	if err != nil {
 		return err
 	}
 	if err := manyPorts(other.NS); err != nil {
 		return err
 	}
-	direct := &path{name: podPodName(c), kinds: everything, client: other.NS, server: p.server, node: p.node,
-		to: netip.AddrPortFrom(server.V4, port)}
-	s.paths = append(s.paths, direct)
-	return nil
-}
-
-func (s *stage) add(p *path, server *netns.NS) (err error) {
-	if p.server, err = load.Serve(server, port, s.cpu); err != nil {
-		return err
+	p.client, p.out = other.NS, false
+	name := bridge
+	switch {
+	case n.Chain.PTP:
+		name = ptp
+	case n.Chain.Backend == "":
+		name = ours
 	}
-	s.closers = append(s.closers, p.server.Close)
-	s.paths = append(s.paths, p)
+	s.add(p, name, server.V4, server.V6, port)
 	return nil
 }
 
-func (s *stage) client(name string) (*netns.NS, error) {
+// add has a path for each family.
+func (s *stage) add(p path, name string, v4, six netip.Addr, port uint16) {
+	p.name, p.to = name, netip.AddrPortFrom(v4, port)
+	s.paths = append(s.paths, &p)
+	if !s.Short {
+		q := p
+		q.name, q.to = name+IPv6, netip.AddrPortFrom(six, port)
+		s.paths = append(s.paths, &q)
+	}
+}
+
+func (s *stage) serve(ns *netns.NS) (*load.Server, error) {
+	server, err := load.Serve(ns, port, s.CPU)
+	if err == nil {
+		s.closers = append(s.closers, server.Close)
+	}
+	return server, err
+}
+
+// space makes a namespace that is closed at the end.
+func (s *stage) space(name string) (*netns.NS, error) {
 	ns, err := netns.TryNew(name)
 	if err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, func() error { ns.Close(); return nil })
+	return ns, nil
+}
+
+func (s *stage) client(name string) (*netns.NS, error) {
+	ns, err := s.space(name)
+	if err != nil {
+		return nil, err
+	}
 	return ns, manyPorts(ns)
 }
 
@@ -178,38 +216,14 @@ func manyPorts(ns *netns.NS) error {
 	})
 }
 
-func addPod(ctx context.Context, n *node.Node, mappings []node.PortMapping) (*node.Pod, error) {
-	p, err := n.NewPod(map[string]any{"portMappings": mappings})
-	if err != nil {
-		return nil, err
+// HostPort is the path through one, of a chain (culvert, iptables, nft), beside others.
+func HostPort(chain string, others int) string {
+	name := "hostPort, portmap " + chain
+	if chain == "culvert" {
+		name = "hostPort, culvert"
 	}
-	return p, p.Add(ctx)
-}
-
-// ports are so many hostPorts from first on, for each protocol.
-func ports(first, count int, protocols ...string) []node.PortMapping {
-	var m []node.PortMapping
-	for i := range count {
-		for _, p := range protocols {
-			m = append(m, node.PortMapping{HostPort: first + i, ContainerPort: port, Protocol: p})
-		}
-	}
-	return m
-}
-
-const raw = "raw veth pair"
-
-func hostPortName(chain string, others int) string {
-	name := "hostPort, " + strings.Replace("portmap "+chain, "portmap culvert", "culvert", 1)
 	if others > 0 {
 		name += fmt.Sprintf(", %d others", others)
 	}
 	return name
-}
-
-func podPodName(c node.Chain) string {
-	if c.Backend == "" {
-		return "pod to pod, culvert"
-	}
-	return "pod to pod, bridge"
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package node
 
 import "testing"
 
@@ -60,6 +60,13 @@ add rule ip cni_hostport hostports tcp dport 20001 dnat to 10.244.128.1:80 comme
 	}
 	if got, err := copyNFT(listed, "10.244.0.3", 2); err == nil {
 		t.Errorf("copyNFT of a pod without rules: %q, want an error", got)
+	}
+}
+
+func TestCopyRule6(t *testing.T) {
+	got := copyRule("-d fd00:244::2/128 --dport 20000 [fd00:244::2]:80", "fd00:244::2", 300)
+	if want := "-d fd00:244::1:12c/128 --dport 20300 [fd00:244::1:12c]:80"; got != want {
+		t.Errorf("copyRule = %q, want %q", got, want)
 	}
 }
 

@@ -1,46 +1,71 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package node
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strings"
-
-	"github.com/culvert-cni/culvert/test/bench/node"
 )
 
-// fill makes hostPorts that nobody calls. culvert's are made by ADD, 1,000 a pod. 5,000
+// fillPort is the first of the hostPorts that nobody calls.
+const fillPort = 20000
+
+// Fill makes hostPorts that nobody calls. culvert's are made by ADD, 1,000 a pod. 5,000
 // ADDs of the reference plugins would take an hour, so one is made, of a pod with one
-// hostPort, and the rest are copies of the IPv4 rules that it left: portmap's and those
-// of the bridge's masquerade.
-func fill(ctx context.Context, n *node.Node, count int) error {
+// hostPort, and the rest are copies of the rules of both families that it left: portmap's
+// and those of the masquerade.
+func (n *Node) Fill(ctx context.Context, count int) error {
 	if count == 0 {
 		return nil
 	}
 	if n.Chain.Backend == "" {
 		const each = 1000
 		for i := 0; i < count; i += each {
-			if _, err := addPod(ctx, n, ports(fillPort+i, min(each, count-i), "tcp")); err != nil {
+			if _, err := n.AddPod(ctx, Ports(fillPort+i, min(each, count-i), "tcp")); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	model, err := addPod(ctx, n, ports(fillPort, 1, "tcp"))
+	model, err := n.AddPod(ctx, Ports(fillPort, 1, "tcp"))
 	if err != nil {
 		return err
 	}
-	if n.Chain.Backend == "iptables" {
-		return fillIPTables(n, model.V4.String(), count)
+	if n.Chain.Backend == "nft" {
+		return n.fillNFT(model, count)
 	}
-	return fillNFT(n, model.V4.String(), count)
+	return errors.Join(n.fillIPTables("iptables", model.V4.String(), count), n.fillIPTables("ip6tables", model.V6.String(), count))
 }
 
-func fillIPTables(n *node.Node, model string, count int) error {
-	rules, err := n.Run("", "iptables-save", "-t", "nat")
+// AddPod makes a pod with hostPorts.
+func (n *Node) AddPod(ctx context.Context, mappings []PortMapping) (*Pod, error) {
+	p, err := n.NewPod(map[string]any{"portMappings": mappings})
+	if err != nil {
+		return nil, err
+	}
+	return p, p.Add(ctx)
+}
+
+// Port is what hostPorts of Ports lead to.
+const Port = 80
+
+// Ports are so many hostPorts from first on, for each protocol.
+func Ports(first, count int, protocols ...string) []PortMapping {
+	var m []PortMapping
+	for i := range count {
+		for _, p := range protocols {
+			m = append(m, PortMapping{HostPort: first + i, ContainerPort: Port, Protocol: p})
+		}
+	}
+	return m
+}
+
+func (n *Node) fillIPTables(command, model string, count int) error {
+	rules, err := n.Run("", command+"-save", "-t", "nat")
 	if err != nil {
 		return err
 	}
@@ -48,7 +73,7 @@ func fillIPTables(n *node.Node, model string, count int) error {
 	if err != nil {
 		return err
 	}
-	_, err = n.Run(in, "iptables-restore", "--noflush")
+	_, err = n.Run(in, command+"-restore", "--noflush")
 	return err
 }
 
@@ -87,17 +112,21 @@ func copyIPTables(rules, model string, count int) (string, error) {
 	return b.String(), nil
 }
 
-func fillNFT(n *node.Node, model string, count int) error {
+func (n *Node) fillNFT(model *Pod, count int) error {
 	rules, err := n.Run("", "nft", "list", "ruleset")
 	if err != nil {
 		return err
 	}
-	in, err := copyNFT(rules, model, count)
-	if err != nil {
-		return err
+	for _, addr := range []netip.Addr{model.V4, model.V6} {
+		in, err := copyNFT(rules, addr.String(), count)
+		if err == nil {
+			_, err = n.Run(in, "nft", "-f", "-")
+		}
+		if err != nil {
+			return err
+		}
 	}
-	_, err = n.Run(in, "nft", "-f", "-")
-	return err
+	return nil
 }
 
 // copyNFT makes of the ruleset that nft printed, in which the model's rules are, the
@@ -130,6 +159,10 @@ func copyNFT(ruleset, model string, count int) (string, error) {
 
 // copyRule gives the i-th copy an address and a hostPort of its own.
 func copyRule(rule, model string, i int) string {
-	rule = strings.ReplaceAll(rule, model, fmt.Sprintf("10.244.%d.%d", 128+i/256, i%256))
+	other := fmt.Sprintf("10.244.%d.%d", 128+i/256, i%256)
+	if strings.Contains(model, ":") {
+		other = fmt.Sprintf("fd00:244::1:%x", i)
+	}
+	rule = strings.ReplaceAll(rule, model, other)
 	return strings.ReplaceAll(rule, fmt.Sprint(fillPort), fmt.Sprint(fillPort+i))
 }

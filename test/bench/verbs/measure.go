@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/test/bench/node"
+	"github.com/culvert-cni/culvert/test/bench/report"
+	"github.com/culvert-cni/culvert/test/bench/stats"
+	"github.com/culvert-cni/culvert/test/netns"
+)
+
+// What of each verb is measured, beside wall and CPU time.
+const (
+	PerSecond report.Metric = "ADD pods/s"
+	Errors    report.Metric = "errors"
+	Late      report.Metric = "hostPorts late" // did not answer when ADD returned
+)
+
+func wall(verb string) report.Metric { return report.Metric(verb + " wall ms") }
+
+// CPU time of a call.
+func CPU(verb string) report.Metric { return report.Metric(verb + " CPU ms") }
+
+// measure makes n pods at once, checks them and takes them away.
+func (b *bed) measure(ctx context.Context, path string, n int, r report.Round) error {
+	var pods []*node.Pod
+	for i := range n {
+		p, err := b.NewPod(capabilities(first + 2*i))
+		if err != nil {
+			return err
+		}
+		defer p.Close()
+		closer, err := serve(p.NS)
+		if err != nil {
+			return err
+		}
+		defer closer()
+		pods = append(pods, p)
+	}
+	var failed []error
+	late := make([]error, n)
+	for _, verb := range []string{"ADD", "CHECK", "DEL"} {
+		walls := make([]float64, n)
+		before, start := childrenCPU(), time.Now()
+		errs := parallel(pods, func(i int, p *node.Pod) error {
+			begin := time.Now()
+			err := map[string]func(context.Context) error{"ADD": p.Add, "CHECK": p.Check, "DEL": p.Del}[verb](ctx)
+			walls[i] = ms(time.Since(begin))
+			if verb == "ADD" && err == nil {
+				late[i] = b.answers(first + 2*i)
+			}
+			return err
+		})
+		took := time.Since(start)
+		for _, err := range errs {
+			if err != nil {
+				failed = append(failed, err)
+			}
+		}
+		r.Put(path, wall(verb), stats.Median(walls))
+		r.Put(path, CPU(verb), ms(childrenCPU()-before)/float64(n))
+		if verb == "ADD" {
+			r.Put(path, PerSecond, float64(n)/took.Seconds())
+		}
+	}
+	r.Put(path, Errors, float64(len(failed)))
+	waited := 0
+	for _, err := range late {
+		if err != nil {
+			waited++
+		}
+	}
+	r.Put(path, Late, float64(waited))
+	return errors.Join(errors.Join(failed...), errors.Join(late...))
+}
+
+// serve answers every connection to a pod's port with a byte.
+func serve(ns *netns.NS) (closer func(), err error) {
+	var l net.Listener
+	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", fmt.Sprintf(":%d", node.Port)); return err }); err != nil {
+		return nil, fmt.Errorf("serve in %s: %w", ns.Name, err)
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte{1})
+			_ = c.Close()
+		}
+	}()
+	return func() { _ = l.Close() }, nil
+}
+
+// answers says whether a hostPort does, in both families, at the first try.
+func (b *bed) answers(port int) error {
+	var errs []error
+	for _, addr := range []netip.Addr{node.Addr, node.Addr6} {
+		errs = append(errs, b.outside.Do(func() error { return ask(netip.AddrPortFrom(addr, uint16(port))) }))
+	}
+	return errors.Join(errs...)
+}
+
+// prompt is less than the second after which a lost SYN is sent again.
+const prompt = 900 * time.Millisecond
+
+func ask(to netip.AddrPort) error {
+	c, err := net.DialTimeout("tcp", to.String(), prompt)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(prompt))
+	_, err = io.ReadFull(c, make([]byte, 1))
+	return err
+}
+
+func childrenCPU() time.Duration {
+	var r unix.Rusage
+	_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &r)
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/culvert-cni/culvert/test/bench/node"
+	"github.com/culvert-cni/culvert/test/bench/report"
+	"github.com/culvert-cni/culvert/test/netns"
+)
+
+var (
+	// Pods are the numbers of those that are on a node before.
+	Pods = []int{0, 100, 500}
+
+	hostPorts = 5000 // the same, on another node without pods
+)
+
+// chains are culvert's first: the others are compared with it.
+func chains() []node.Chain {
+	return []node.Chain{
+		{Name: "culvert", Masq: true},
+		{Name: "nft", Backend: "nft", Masq: true},
+		{Name: "iptables", Backend: "iptables", Masq: true},
+	}
+}
+
+// bed is a node of one chain on which as many pods or hostPorts stay, and its neighbour.
+type bed struct {
+	*node.Node
+	outside         *netns.NS
+	pods, hostPorts int
+}
+
+type stage struct {
+	Options
+	part *report.Part
+	beds []*bed
+}
+
+// close lets the nodes go, side by side: a pod's namespace takes the kernel a while.
+func (s *stage) close() {
+	s.Progress.Step(Name, 0, 0, "clean up")
+	var all sync.WaitGroup
+	for _, b := range s.beds {
+		all.Go(func() {
+			if err := b.Close(); err != nil {
+				fmt.Fprintln(os.Stderr, "verbs: clean up:", err)
+			}
+			b.outside.Close()
+		})
+	}
+	all.Wait()
+}
+
+// build makes the nodes. One that cannot be made is noted and left out.
+func (s *stage) build(ctx context.Context) error {
+	counts := Pods
+	if s.Short {
+		counts = Pods[:1]
+	}
+	for _, n := range counts {
+		for _, c := range chains() {
+			if err := s.bed(ctx, c, n, 0); err != nil && ctx.Err() == nil {
+				s.part.Fail("%s, %d pods: %v", c.Name, n, err)
+			}
+		}
+	}
+	for _, c := range chains() {
+		if s.Short {
+			break
+		}
+		if err := s.bed(ctx, c, 0, hostPorts); err != nil && ctx.Err() == nil {
+			s.part.Fail("%s, %d hostPorts: %v", c.Name, hostPorts, err)
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *stage) bed(ctx context.Context, c node.Chain, pods, hostPorts int) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if missing := c.Missing(); missing != "" {
+		return fmt.Errorf("no %s", missing)
+	}
+	b := &bed{pods: pods, hostPorts: hostPorts}
+	if b.outside, err = netns.TryNew("outside of " + c.Name); err != nil {
+		return err
+	}
+	if b.Node, err = node.New(c, s.Bin, b.outside); err != nil {
+		b.outside.Close()
+		return err
+	}
+	s.Progress.Step(Name, 0, 0, "set up "+pathName(c.Name, pods, hostPorts, 1))
+	if err = b.warmUp(ctx); err == nil {
+		err = b.Fill(ctx, hostPorts)
+	}
+	if err == nil {
+		err = s.fill(ctx, b)
+	}
+	if err != nil {
+		b.outside.Close()
+		return errors.Join(err, b.Close())
+	}
+	s.beds = append(s.beds, b)
+	return nil
+}
+
+// warmUp has the first pod's ADD do what is done once a node: load programs, make chains.
+func (b *bed) warmUp(ctx context.Context) error {
+	p, err := b.NewPod(capabilities(first))
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	if err := p.Add(ctx); err != nil {
+		return err
+	}
+	return p.Del(ctx)
+}
+
+// atOnce: pods that stay are made side by side.
+const atOnce = 4
+
+func (s *stage) fill(ctx context.Context, b *bed) error {
+	for i := 0; i < b.pods; i += atOnce {
+		s.Progress.Step(Name, 0, 0, fmt.Sprintf("set up %s: pod %d", pathName(b.Chain.Name, b.pods, 0, 1), i))
+		var some []*node.Pod
+		for j := i; j < min(i+atOnce, b.pods); j++ {
+			pod, err := b.NewPod(capabilities(firstFill + 2*j))
+			if err != nil {
+				return err
+			}
+			some = append(some, pod)
+		}
+		if err := errors.Join(parallel(some, func(_ int, p *node.Pod) error { return p.Add(ctx) })...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// parallel does f to all at once.
+func parallel[T any](all []T, f func(int, T) error) []error {
+	errs := make([]error, len(all))
+	var busy sync.WaitGroup
+	for i, v := range all {
+		busy.Go(func() { errs[i] = f(i, v) })
+	}
+	busy.Wait()
+	return errs
+}
+
+// Where hostPorts are counted from: of pods that stay, and of those that are measured.
+const (
+	firstFill = 10000
+	first     = 8000
+)
+
+func capabilities(port int) map[string]any {
+	return map[string]any{
+		"portMappings": slices.Concat(node.Ports(port, 1, "tcp"), []node.PortMapping{{HostPort: port + 1, ContainerPort: 53, Protocol: "udp"}}),
+		"bandwidth":    map[string]any{"ingressRate": 100e6, "ingressBurst": 1e6, "egressRate": 100e6, "egressBurst": 1e6},
+	}
+}
