@@ -99,9 +99,14 @@ lint: ## golangci-lint, clang-format
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	clang-format-19 --dry-run -Werror $(C_FILES) # -i mends it
 
-install: build ## install the plugin into CNI_BIN_DIR and culvertctl into PREFIX/bin
+install: build ## install the plugin into CNI_BIN_DIR; culvertctl, its manual and completions into PREFIX
 	install -D -m 0755 bin/culvert $(DESTDIR)$(CNI_BIN_DIR)/culvert
 	install -D -m 0755 bin/culvertctl $(DESTDIR)$(PREFIX)/bin/culvertctl
+	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
+	bin/culvertctl completion bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/culvertctl
+	bin/culvertctl completion zsh >$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_culvertctl
+	bin/culvertctl completion fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/culvertctl.fish
 
 clean: ## remove what was built
 	rm -rf bin

@@ -4,10 +4,12 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -23,17 +25,77 @@ type limitRow struct {
 	Rate      uint64   `json:"rate"`      // bit/s; 0: lifted at run time
 	Burst     uint64   `json:"burst"`     // bit, after the cap
 	Shaper    string   `json:"shaper"`    // tbf or tbf_fq_codel; "" if lifted
+	// Now is the bit/s that pass; absent where that was not measured.
+	Now *uint64 `json:"now,omitempty"`
+
+	measured bool
 }
 
 var limitsHeader = []string{"CONTAINER", "IFNAME", "ADDRESSES", "IFINDEX", "DIRECTION", "BIT/S", "BURST-BITS", "SHAPER"}
 
+const limitsHelp = `List the bandwidth limits, and beside each (NOW) what the pod receives or sends at
+this moment, as its device counts it, measured for --interval.`
+
 const limitsExample = `  culvertctl limits
+  culvertctl limits --interval 5s     # what passes, over a longer time
+  culvertctl limits --interval 0      # at once: the limits alone
   culvertctl limits set 10.88.0.3 --ingress 20M --egress none`
 
 func newLimits(a *app) *cobra.Command {
-	c := newView(a, "limits", "List the bandwidth limits", limitsExample, limitsHeader, readLimits)
+	var interval time.Duration
+	c := &cobra.Command{
+		Use:     "limits",
+		Short:   "List the bandwidth limits, and what passes now",
+		Long:    limitsHelp,
+		Example: limitsExample,
+		Args:    noArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			d, err := a.open()
+			if err != nil {
+				return err
+			}
+			defer d.Close()
+			rows, err := readLimits(d.Maps)
+			if err != nil {
+				return err
+			}
+			if interval <= 0 || len(rows) == 0 {
+				return show(a, limitsHeader, rows)
+			}
+			if err := measureLimits(c.Context(), a, rows, interval); err != nil {
+				return err
+			}
+			return show(a, append(slices.Clone(limitsHeader), "NOW"), rows)
+		},
+	}
+	c.Flags().DurationVar(&interval, "interval", 500*time.Millisecond, "how long to measure; 0: not at all")
 	c.AddCommand(newLimitsSet(a))
 	return c
+}
+
+// measureLimits writes into the rows what passes.
+func measureLimits(ctx context.Context, a *app, rows []limitRow, interval time.Duration) error {
+	m, err := newMeter(a)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	before, err := m.read()
+	if err != nil || !pause(ctx, interval) {
+		return err
+	}
+	after, err := m.read()
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		passes := m.rates(before, after, rows[i].Ifindex)
+		rows[i].Now, rows[i].measured = passes.TxBits, true
+		if rows[i].Direction == maps.Ingress.String() {
+			rows[i].Now = passes.RxBits
+		}
+	}
+	return nil
 }
 
 func readLimits(set *maps.Set) ([]limitRow, error) {
@@ -83,8 +145,32 @@ func (r limitRow) cells() []string {
 	if r.Rate > 0 {
 		rate, burst = bits(r.Rate), bits(r.Burst)
 	}
-	return []string{
+	cells := []string{
 		short(r.Container), r.IfName, strings.Join(r.Addresses, ","), strconv.Itoa(r.Ifindex),
 		r.Direction, rate, burst, r.Shaper,
 	}
+	if r.measured {
+		cells = append(cells, bitsOr(r.Now, ""))
+	}
+	return cells
+}
+
+// urgency: a pod that fills its limit is slower than it would be.
+func (r limitRow) urgency() urgency {
+	if r.Now != nil && fills(*r.Now, r.Rate) {
+		return warning
+	}
+	return calm
+}
+
+// fills says whether that much is about what the limit lets through. TCP at its limit
+// counts 4 % less, since headers of packets that are not segmented yet count once.
+func fills(now, limit uint64) bool { return limit > 0 && now >= limit/10*9 }
+
+// bitsOr prints a rate, or what stands for an unknown one.
+func bitsOr(n *uint64, unknown string) string {
+	if n == nil {
+		return unknown
+	}
+	return bits(*n)
 }

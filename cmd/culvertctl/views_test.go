@@ -183,7 +183,7 @@ HOST-IP    PORT  PROTO  POD4      POD6     POD-PORT  CONTAINER      ALIVE
 192.0.2.1  53    udp    10.1.2.3  -        53        -              false
 *          8080  tcp    10.1.2.3  fd00::3  80        0123456789abc  true
 `,
-		"limits": `
+		"limits --interval 0": `
 CONTAINER      IFNAME  ADDRESSES         IFINDEX  DIRECTION  BIT/S  BURST-BITS  SHAPER
 0123456789abc  eth0    10.1.2.3,fd00::3  5        ingress    none   -           -
 0123456789abc  eth0    10.1.2.3,fd00::3  5        egress     10M    1.5M        tbf_fq_codel

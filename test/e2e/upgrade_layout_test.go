@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -108,8 +109,9 @@ func layoutIs(t *testing.T, n *netns.Node, dir string) {
 func views(t *testing.T, n *netns.Node, b *netns.Binaries) map[string]any {
 	t.Helper()
 	all := map[string]any{}
-	for _, view := range []string{"pods", "hostports", "limits", "status"} {
-		out := n.MustRun(t, "", filepath.Join(b.Dir, "culvertctl"), "--pin-path", n.PinPath, "-o", "json", view)
+	for _, view := range []string{"pods", "hostports", "limits --interval 0", "status"} {
+		argv := append([]string{filepath.Join(b.Dir, "culvertctl"), "--pin-path", n.PinPath, "-o", "json"}, strings.Fields(view)...)
+		out := n.MustRun(t, "", argv...)
 		var v any
 		if err := json.NewDecoder(bytes.NewReader([]byte(out))).Decode(&v); err != nil {
 			t.Fatal(err)

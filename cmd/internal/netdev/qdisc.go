@@ -70,6 +70,7 @@ type qdisc struct {
 	options []byte
 	backlog uint64 // bytes
 	sent    uint64 // bytes that have left
+	drops   uint64 // packets
 }
 
 // qdisc asks for the one at a parent: a dump would list those of every device. The queue
@@ -106,8 +107,9 @@ func parseQdisc(m []byte) (qdisc, error) {
 		options: attrs[nl.TCA_OPTIONS].Value,
 	}
 	stats, err := nl.ParseRouteAttrAsMap(attrs[nl.TCA_STATS2].Value)
-	if queue := stats[nl.TCA_STATS_QUEUE].Value; len(queue) >= 8 { // struct gnet_stats_queue: qlen, backlog, ...
+	if queue := stats[nl.TCA_STATS_QUEUE].Value; len(queue) >= 12 { // struct gnet_stats_queue: qlen, backlog, drops, ...
 		q.backlog = uint64(nl.NativeEndian().Uint32(queue[4:]))
+		q.drops = uint64(nl.NativeEndian().Uint32(queue[8:]))
 	}
 	if basic := stats[nl.TCA_STATS_BASIC].Value; len(basic) >= 8 { // struct gnet_stats_basic: bytes, packets
 		q.sent = nl.NativeEndian().Uint64(basic)

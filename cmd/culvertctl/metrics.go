@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/common/expfmt"
+	"github.com/spf13/cobra"
+
+	"github.com/culvert-cni/culvert/loader"
+)
+
+const metricsHelp = `Print what the node counts in the text format of Prometheus. There is no daemon to scrape:
+run it from a timer, and let node_exporter's textfile collector read the file. With
+--output-file the file is replaced in one step, so that no reader sees half of it.
+
+docs/metrics.md lists the metrics, and alerts that are worth having.`
+
+const metricsExample = `  culvertctl metrics
+  culvertctl metrics --output-file /var/lib/node_exporter/textfile/culvert.prom`
+
+func newMetrics(a *app) *cobra.Command {
+	var file string
+	c := &cobra.Command{
+		Use:     "metrics",
+		Short:   "Print counters and gauges for Prometheus",
+		Long:    metricsHelp,
+		Example: metricsExample,
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if a.output != "table" {
+				return usage("metrics knows one format, that of Prometheus: leave --output away")
+			}
+			var text bytes.Buffer
+			if err := writeMetrics(a, &text); err != nil {
+				return err
+			}
+			if file != "" {
+				return replaceFile(file, text.Bytes())
+			}
+			_, err := text.WriteTo(a.out)
+			return err
+		},
+	}
+	c.Flags().StringVar(&file, "output-file", "", "file to replace, in the place of stdout")
+	return c
+}
+
+func writeMetrics(a *app, out io.Writer) error {
+	node, err := readNode(a)
+	if err != nil {
+		return err
+	}
+	registry := prometheus.NewPedanticRegistry()
+	if err := registry.Register(node); err != nil {
+		return err
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		return err
+	}
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(out, f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replaceFile writes beside the file and renames. The name of what is unfinished is none
+// that the textfile collector reads (*.prom); everybody may read the file, as node_exporter
+// is not root.
+func replaceFile(file string, text []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*.tmp")
+	if err != nil {
+		return fmt.Errorf("write %s: %w: make the directory, or name another one", file, err)
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", file, err)
+	}
+	return os.Rename(f.Name(), file)
+}
+
+// nodeMetrics is the node at one moment, as a prometheus.Collector.
+type nodeMetrics struct {
+	status   statusView
+	now      reading
+	counters []counterRow
+	room     map[string]int
+	receives func(ifindex int) bool
+}
+
+func readNode(a *app) (*nodeMetrics, error) {
+	n := &nodeMetrics{}
+	var err error
+	if n.status, err = readStatus(a); err != nil {
+		return nil, err
+	}
+	d, err := a.open()
+	if errors.Is(err, loader.ErrNotLoaded) || err != nil && len(n.status.Faults) > 0 {
+		return n, nil // which is what the metrics say then
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	m, err := newMeter(a)
+	if err != nil {
+		return nil, err
+	}
+	defer m.close()
+	n.receives = func(ifindex int) bool { return m.receives(n.now, ifindex) }
+	var err1, err2, err3 error
+	n.now, err1 = m.read()
+	n.counters, err2 = readCounters(d.Maps, "", dimensions)
+	n.room, err3 = d.Maps.Capacity()
+	return n, errors.Join(err1, err2, err3)
+}
