@@ -115,6 +115,7 @@ const (
 	DatapathFlowStateFLOW_FIN_PEER DatapathFlowState = 4
 	DatapathFlowStateFLOW_RESET    DatapathFlowState = 8
 	DatapathFlowStateFLOW_TCP_MID  DatapathFlowState = 16
+	DatapathFlowStateFLOW_REOPENED DatapathFlowState = 32
 )
 
 type DatapathFragment struct {

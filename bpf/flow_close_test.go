@@ -77,8 +77,16 @@ func TestPrivilegedReopen(t *testing.T) {
 						closed.state, closed.stateOut = state, state
 						n.put(table, closed, time.Second)
 						out := n.there(fl, fl.in)
-						n.tables(out, fl.rows(), nil)
+						if table == n.maps.Halfopen {
+							n.tables(out, fl.rows(), nil)
+						} else {
+							fl.state, fl.stateOut = reopened, reopened
+							n.tables(out, nil, fl.rows())
+						}
 						n.andBack(fl, fl.back(packet.SYN|packet.ACK, 7000, 1001))
+						out = n.there(fl, fl.segment(packet.ACK, 1001, 7001))
+						fl.state, fl.stateOut, fl.seq = answered, 0, 7000
+						n.tables(out, nil, fl.rows())
 						n.notDropped()
 					}
 				})

@@ -18,6 +18,7 @@ const (
 	finPeer  = bpf.DatapathFlowStateFLOW_FIN_PEER
 	reset    = bpf.DatapathFlowStateFLOW_RESET
 	middle   = bpf.DatapathFlowStateFLOW_TCP_MID
+	reopened = bpf.DatapathFlowStateFLOW_REOPENED
 )
 
 // hostportFlow is a client outside that calls node:80, which is pod A's port 8080.

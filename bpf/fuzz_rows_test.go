@@ -36,6 +36,7 @@ func rowBits(r *model.Row) (flags map[bpf.DatapathFlowFlag]*bool, states map[bpf
 			bpf.DatapathFlowStateFLOW_FIN_PEER: &r.PeerFin,
 			bpf.DatapathFlowStateFLOW_RESET:    &r.Reset,
 			bpf.DatapathFlowStateFLOW_TCP_MID:  &r.Mid,
+			bpf.DatapathFlowStateFLOW_REOPENED: &r.Reopened,
 		}
 }
 
@@ -195,11 +196,14 @@ func (s *stage) dealRows(r *rand.Rand, key model.Tuple, row model.Row, back mode
 	case row.Half:
 		row.Mid, row.Seq = r.IntN(4) == 0, r.Uint32()
 	default:
+		row.Reopened = r.IntN(6) == 0
+		row.Answered = row.Reopened && r.IntN(2) == 0
 		row.Fin, row.PeerFin, row.Reset = r.IntN(6) == 0, r.IntN(6) == 0, r.IntN(12) == 0
 	}
 	reply := model.Row{Src: key.Dst, Dst: key.Src, Sport: key.Dport, Dport: key.Sport, Action: back, Reply: true,
 		Translate: row.Translate, Hostport: row.Hostport, Masked: row.Masked, From: row.To, To: row.From, Half: row.Half, Age: row.Age,
-		Fin: row.PeerFin, PeerFin: row.Fin, Reset: row.Reset, Mid: row.Mid}
+		Fin: row.PeerFin, PeerFin: row.Fin, Reset: row.Reset, Mid: row.Mid,
+		Reopened: row.Reopened}
 	replyKey := model.Tuple{Src: row.Dst, Dst: row.Src, Sport: row.Dport, Dport: row.Sport, Proto: key.Proto}
 	switch r.IntN(16) {
 	case 0:

@@ -43,7 +43,7 @@ func (f FlowFlags) Names() []string {
 
 // Names gives the bits that are set, in the order of their values.
 func (s FlowState) Names() []string {
-	return bits(s, []string{"answered", "fin_self", "fin_peer", "reset", "tcp_mid"})
+	return bits(s, []string{"answered", "fin_self", "fin_peer", "reset", "tcp_mid", "reopened"})
 }
 
 // Names gives the bits that are set, in the order of their values.

@@ -7,8 +7,9 @@
 #pragma once
 
 #include "conntrack.h"
-#include "flow.h"
 #include "hostport.h"
+#include "ports.h"
+#include "proof.h"
 
 #define CLAIM_TRIES 32 /* ports tried for a reply tuple */
 
@@ -56,15 +57,9 @@ struct claim {
 	__u64 done;
 };
 
-/* Nobody else's; what is left of a dead row is in *full or *half. */
-static __always_inline bool claim_free(struct claim *c, struct flow **full, struct flow **half)
+/* May the fast path have the tuple, as far as the host is concerned? */
+static __always_inline bool claim_allowed(struct claim *c)
 {
-	*full = bpf_map_lookup_elem(&flows, &c->key);
-	if (*full && claim_held(*full, false, &c->reply, c->p))
-		return false;
-	*half = bpf_map_lookup_elem(&halfopen, &c->key);
-	if (*half && claim_held(*half, true, &c->reply, c->p))
-		return false;
 	if (ct_lookup(c->skb, &c->key) != CT_UNKNOWN)
 		return false;
 	if (c->reply.flags & FLOW_MASQUERADE) /* the number is one of the node's own */
@@ -72,68 +67,83 @@ static __always_inline bool claim_free(struct claim *c, struct flow **full, stru
 	return c->reply.action != FLOW_TO_HOST || host_socket(c->skb, &c->key) != SOCKET_CONNECTED;
 }
 
-/* Claim c->key for c->reply. */
-static __always_inline bool claim_tuple(struct claim *c)
+/* The claim among half-open flows. That there is none is for the write to find out. */
+static __always_inline bool claim_half(struct claim *c)
 {
-	struct flow *row, *half;
+	struct flow *row;
 
-	if (!claim_free(c, &row, &half))
+	if (likely(!bpf_map_update_elem(&halfopen, &c->key, &c->reply, BPF_NOEXIST)))
+		return true;
+	row = bpf_map_lookup_elem(&halfopen, &c->key);
+	if (row && claim_held(row, true, &c->reply, c->p))
 		return false;
 	if (row)
-		bpf_map_delete_elem(&flows, &c->key);
-	if (half)
 		bpf_map_delete_elem(&halfopen, &c->key);
-	if (bpf_map_update_elem(&halfopen, &c->key, &c->reply, BPF_NOEXIST))
+	return !bpf_map_update_elem(&halfopen, &c->key, &c->reply, BPF_NOEXIST);
+}
+
+/* Claim c->key for c->reply. The look into `flows` comes last: a claim that was half open
+ * before ours is there by now.
+ */
+static __always_inline bool claim_tuple(struct claim *c)
+{
+	struct flow *row;
+
+	if (!claim_allowed(c) || !claim_half(c))
 		return false;
-	/* Another CPU may have moved its row to `flows` since we looked. */
 	row = bpf_map_lookup_elem(&flows, &c->key);
-	if (!row || !claim_held(row, false, &c->reply, c->p))
+	if (likely(!row))
 		return true;
-	bpf_map_delete_elem(&halfopen, &c->key);
-	return false;
+	if (claim_held(row, flow_reopened(row), &c->reply, c->p)) {
+		bpf_map_delete_elem(&halfopen, &c->key);
+		return false;
+	}
+	bpf_map_delete_elem(&flows, &c->key);
+	return true;
+}
+
+static __always_inline bool flow_same(const struct flow *a, const struct flow *b)
+{
+	return addr_equal(&a->src, &b->src) && addr_equal(&a->dst, &b->dst) && a->sport == b->sport &&
+	       a->dport == b->dport && a->action == b->action && a->flags == b->flags &&
+	       a->src_generation == b->src_generation && a->dst_generation == b->dst_generation;
+}
+
+static __always_inline void flow_restart(struct flow *f, const struct pkt *p)
+{
+	f->seen_ns = p->now;
+	f->tcp_seq = 0;
+	f->state = FLOW_REOPENED;
+}
+
+/* A closed flow whose client calls again begins anew where its rows are, if new ones would say the
+ * same. That costs a quarter of making them, and takes no other flow's place; until the peer has
+ * proved to be there it ages as a half-open one. Nobody else may claim its tuple meanwhile: a closed
+ * row holds that, and is no older than it was when it was found.
+ */
+static __noinline int claim_again(struct claim *c)
+{
+	struct flow *request, *reply;
+
+	flow_peer_key(&c->key, c->request, c->p->tuple.proto);
+	c->reply.flags = c->request->flags | FLOW_REPLY;
+	reply = bpf_map_lookup_elem(&flows, &c->key);
+	if (!reply || !flow_same(reply, &c->reply) || flow_expired(reply, c->p, flow_reopened(reply)))
+		return 0;
+	if (!claim_allowed(c))
+		return 0;
+	request = bpf_map_lookup_elem(&flows, &c->p->tuple);
+	if (!request || !flow_same(request, c->request))
+		return 0;
+	flow_restart(reply, c->p);
+	flow_restart(request, c->p);
+	return 1;
 }
 
 static __always_inline bool has_changeable_port(const struct pkt *p)
 {
 	return p->tuple.proto == IPPROTO_TCP || p->tuple.proto == IPPROTO_UDP ||
 	       p->tuple.proto == IPPROTO_SCTP || is_icmp(p);
-}
-
-static __always_inline __u16 random_port(void)
-{
-	return 1024 + bpf_get_prandom_u32() % (65536 - 1024);
-}
-
-/* Is the number one of those that masqueraded flows may have? */
-__noinline int pool_holds(__u32 port)
-{
-	__u32 key = 0;
-	struct node_config *node = bpf_map_lookup_elem(&config, &key);
-
-	if (!node)
-		return 0;
-	for (int i = 0; i < PORT_RANGES && node->ports[i].last; i++)
-		if (port >= node->ports[i].first && port <= node->ports[i].last)
-			return 1;
-	return 0;
-}
-
-/* Any of them, each as likely as the other; 0: there is none. */
-__noinline int pool_port(void)
-{
-	__u32 key = 0, n, size;
-	struct node_config *node = bpf_map_lookup_elem(&config, &key);
-
-	if (!node || !node->port_count)
-		return 0;
-	n = bpf_get_prandom_u32() % node->port_count;
-	for (int i = 0; i < PORT_RANGES; i++) {
-		size = node->ports[i].last - node->ports[i].first + 1;
-		if (n < size)
-			return node->ports[i].first + n;
-		n -= size;
-	}
-	return 0;
 }
 
 /* One try (bpf_loop: the verifier walks it once, however many there are). */
@@ -176,6 +186,14 @@ static __noinline int claim_reply(struct __sk_buff *skb, struct pkt *p, struct f
 		},
 	};
 
+	if (unlikely(p->closed)) {
+		p->reopened = claim_again(&c);
+		if (p->reopened) {
+			p->closed = 0;
+			return CLAIM_DONE;
+		}
+		forget_closed(p);
+	}
 	bpf_loop(CLAIM_TRIES, claim_try, &c, 0);
 	return c.done;
 }
@@ -216,7 +234,8 @@ static __always_inline int flow_open(struct __sk_buff *skb, struct pkt *p, struc
 	}
 	if (claim_reply(skb, p, f, reply_action) != CLAIM_DONE)
 		return has_changeable_port(p) ? -DROP_PORTS_EXHAUSTED : TO_STACK;
-	flow_begin(&p->tuple, f);
+	if (!p->reopened)
+		flow_begin(&p->tuple, f, p->lasting);
 	return FLOW_OPENED;
 }
 
@@ -254,7 +273,7 @@ static __noinline int leave_to_stack(struct pkt *p, struct tuple *key)
 
 	row = flow_row(key, &half);
 	if (!row || row->src_generation != f.src_generation || flow_expired(row, p, half))
-		flow_begin(key, &f);
+		flow_begin(key, &f, row);
 	else if (row->action == FLOW_TO_STACK)
 		row->seen_ns = p->now;
 	return TO_STACK;

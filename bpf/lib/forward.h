@@ -6,10 +6,8 @@
 #include "masquerade.h"
 
 /* A row counts while the pods at its ends are those that it was made for. */
-static __always_inline struct flow *live_flow(struct pkt *p, __u64 generation, bool *half, struct pod **to)
+static __always_inline struct flow *live_flow(struct flow *f, struct pod **to)
 {
-	struct flow *f = flow_find(p, generation, half);
-
 	*to = NULL;
 	if (f && f->action == FLOW_TO_POD) {
 		*to = pod_find(&f->dst);
@@ -51,7 +49,7 @@ static __always_inline void hide_caller(const struct pkt *p, struct flow *f)
 		addr_gateway6(&f->src);
 }
 
-static __noinline int open_flow(struct __sk_buff *skb, struct pkt *p, __u64 generation, enum hook hook)
+static __always_inline int open_called(struct __sk_buff *skb, struct pkt *p, __u64 generation, enum hook hook)
 {
 	struct flow f;
 
@@ -69,6 +67,15 @@ static __noinline int open_flow(struct __sk_buff *skb, struct pkt *p, __u64 gene
 			 hook == HOOK_FROM_POD	  ? FLOW_TO_POD :
 			 hook == HOOK_FROM_UPLINK ? FLOW_TO_WIRE :
 						    FLOW_TO_HOST);
+}
+
+static __noinline int open_flow(struct __sk_buff *skb, struct pkt *p, __u64 generation, enum hook hook)
+{
+	int verdict = open_called(skb, p, generation, hook);
+
+	if (unlikely(p->closed))
+		forget_closed(p);
+	return verdict;
 }
 
 /* The stack says what is wrong with the packet (too big, TTL at its end), which it gets as
@@ -120,12 +127,12 @@ static __always_inline int forward(struct __sk_buff *skb, struct pkt *p, __u64 g
 		return is_icmp_error(p) ? carry_error(skb, p, hook) : TO_STACK;
 	if (p->fragment == LATER_FRAGMENT && !fragment_restore(p, SIDE_FAST))
 		return TO_STACK;
-	f = live_flow(p, generation, &half, &to);
+	f = live_flow(flow_find(p, generation, &half), &to);
 	if (unlikely(!f)) {
 		verdict = open_flow(skb, p, generation, hook);
 		if (verdict != FLOW_OPENED)
 			return verdict;
-		f = live_flow(p, generation, &half, &to);
+		f = live_flow(flow_begun(p, &half), &to);
 		if (!f)
 			return -DROP_NO_ROOM;
 	}

@@ -82,7 +82,7 @@ static __noinline int masquerade_open(struct __sk_buff *skb, struct pkt *p, __u6
 	}
 	if (claim_reply(skb, p, &f, FLOW_TO_STACK) != CLAIM_DONE)
 		return -DROP_PORTS_EXHAUSTED;
-	flow_begin(&p->tuple, &f);
+	flow_begin(&p->tuple, &f, p->lasting);
 	return FLOW_OPENED;
 }
 
@@ -120,6 +120,8 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u6
 	p->tuple.side = SIDE_WIRE;
 	f = flow_find(p, generation, &half);
 	if (!f) {
+		if (p->closed)
+			forget_closed(p);
 		if (generation ? masquerade_spares(skb, p) : !masquerade_meets(p))
 			return CONTINUE;
 		if (p->orphaned)
@@ -127,7 +129,7 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u6
 		verdict = masquerade_open(skb, p, generation);
 		if (verdict != FLOW_OPENED)
 			return verdict;
-		f = flow_find(p, generation, &half);
+		f = flow_begun(p, &half);
 		if (!f)
 			return -DROP_NO_ROOM;
 	}

@@ -29,6 +29,9 @@ struct pkt {
 	__u8 tcp_flags;
 	__u8 icmp_type;
 	__u8 unsummed; /* UDP without a checksum */
+	__u8 lasting;  /* its tuple has a row in `flows`, dead or alive */
+	__u8 closed;   /* which is that of a closed flow, and this SYN begins it anew */
+	__u8 reopened; /* it has begun there */
 	__u8 orphaned; /* of a datagram whose fragments are out of order */
 	__u8 rowless;  /* never a flow of its own: ICMP but echo, cut-off headers */
 };

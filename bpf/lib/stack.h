@@ -49,7 +49,7 @@ static __noinline int stack_open(struct __sk_buff *skb, struct pkt *p)
 		f.state = FLOW_TCP_MID;
 	if (claim_reply(skb, p, &f, FLOW_TO_STACK) != CLAIM_DONE)
 		return -DROP_PORTS_EXHAUSTED;
-	flow_begin(&p->tuple, &f);
+	flow_begin(&p->tuple, &f, p->lasting);
 	return FLOW_OPENED;
 }
 
@@ -63,7 +63,7 @@ static __always_inline int stack_ports(struct __sk_buff *skb, struct pkt *p)
 	int verdict;
 
 	p->tuple.side = SIDE_STACK;
-	f = flow_row(&p->tuple, &half);
+	f = flow_of_packet(p, &half);
 	if (f && (f->dst_generation != generation_of(&p->tuple.dst) || flow_expired(f, p, half)))
 		f = NULL;
 	if (f && is_syn(p) && flow_closed(f)) {
@@ -76,7 +76,7 @@ static __always_inline int stack_ports(struct __sk_buff *skb, struct pkt *p)
 		verdict = stack_open(skb, p);
 		if (verdict != FLOW_OPENED)
 			return verdict;
-		f = flow_row(&p->tuple, &half);
+		f = flow_begun(p, &half);
 		if (!f)
 			return -DROP_NO_ROOM;
 	}

@@ -139,7 +139,8 @@ enum flow_state : __u32 {
 	FLOW_FIN_SELF = 1 << 1, /* seen in this row's direction */
 	FLOW_FIN_PEER = 1 << 2,
 	FLOW_RESET = 1 << 3,
-	FLOW_TCP_MID = 1 << 4, /* made anew from a packet in mid-stream */
+	FLOW_TCP_MID = 1 << 4,	/* made anew from a packet in mid-stream */
+	FLOW_REOPENED = 1 << 5, /* half open in `flows`, where its closed predecessor was */
 };
 
 /* flows, halfopen: a packet's tuple -> what to make of it. Two rows a flow: the

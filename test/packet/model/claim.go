@@ -68,6 +68,10 @@ func (n *Node) claim(v *view, request Row, back Action, mayStay bool) bool {
 		Masked: request.Masked, From: request.To, To: request.From, Mid: request.Mid,
 	}
 	key := peerKey(&request, v.Proto)
+	if n.again(v, key, request, reply) {
+		return true
+	}
+	n.forgetClosed(v)
 	if !mayStay || !n.free(key, &reply) {
 		if !v.changeable() {
 			return false
@@ -86,4 +90,27 @@ func (n *Node) claim(v *view, request Row, back Action, mayStay bool) bool {
 	n.write(key, reply)
 	n.write(v.Tuple, request)
 	return true
+}
+
+// again: a closed flow begins anew where its rows are, if new ones would be the same.
+func (n *Node) again(v *view, key Tuple, request, reply Row) bool {
+	reply.Translate = request.Translate
+	back := n.Rows[key]
+	if v.closed == nil || back == nil || n.expired(back, v.Proto) || !same(v.closed, &request) || !same(back, &reply) {
+		return false
+	}
+	for _, r := range []*Row{v.closed, back} {
+		r.Answered, r.Fin, r.PeerFin, r.Reset, r.Mid, r.Seq, r.Age = false, false, false, false, false, 0, 0
+		r.Reopened = true
+	}
+	v.closed = nil
+	return true
+}
+
+// same: in flows, and what becomes of a packet is.
+func same(row, want *Row) bool {
+	kept := *want
+	kept.Answered, kept.Fin, kept.PeerFin, kept.Reset, kept.Mid = row.Answered, row.Fin, row.PeerFin, row.Reset, row.Mid
+	kept.Seq, kept.Age, kept.Reopened = row.Seq, row.Age, row.Reopened
+	return *row == kept
 }

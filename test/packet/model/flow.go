@@ -13,6 +13,8 @@ const (
 
 func (r *Row) closed() bool { return r.Reset || r.Fin && r.PeerFin }
 
+func (r *Row) unproved() bool { return r.Half || r.Reopened }
+
 func (n *Node) expired(r *Row, proto uint8) bool {
 	t := n.Timeouts
 	limit := t.Other
@@ -21,11 +23,11 @@ func (n *Node) expired(r *Row, proto uint8) bool {
 		limit = t.MaskedClosed
 	case proto == tcp && r.closed():
 		limit = t.Closed
-	case proto == tcp && r.Half:
+	case proto == tcp && r.unproved():
 		limit = t.SYN
 	case proto == tcp:
 		limit = t.TCP
-	case r.Half:
+	case r.unproved():
 		limit = t.Unanswered
 	case proto == udp:
 		limit = t.UDP
@@ -91,10 +93,21 @@ func (n *Node) find(v *view, from uint64) *Row {
 	orphan := r.Age > time.Second && n.alone(v.Tuple, r)
 	if v.syn() && r.closed() || orphan {
 		v.hint = r.Sport
+		if v.syn() && r.closed() && !r.Half {
+			v.closed = r // until it is known what takes its place
+			return nil
+		}
 		n.forget(v.Tuple, r)
 		return nil
 	}
 	return r
+}
+
+func (n *Node) forgetClosed(v *view) {
+	if v.closed != nil {
+		n.forget(v.Tuple, v.closed)
+		v.closed = nil
+	}
 }
 
 // touch notes what the packet says of its flow.
@@ -110,9 +123,14 @@ func (n *Node) touch(v *view, r *Row) {
 	if v.flags&(fin|rst) != 0 {
 		closing(v, r, peer)
 	}
-	if r.Half && proves(v, r, peer) && peer != nil && peer.Half {
-		r.Half, peer.Half = false, false
+	if r.unproved() && proves(v, r, peer) && halves(r, peer) {
+		r.Half, peer.Half, r.Reopened, peer.Reopened = false, false, false, false
 	}
+}
+
+// halves: are both rows those of one half-open flow?
+func halves(r, peer *Row) bool {
+	return peer != nil && peer.Half == r.Half && peer.Reopened == r.Reopened
 }
 
 func closing(v *view, r, peer *Row) {
@@ -134,7 +152,7 @@ func proves(v *view, r, peer *Row) bool {
 		return false // says nothing of sequence numbers
 	}
 	if r.Reply {
-		if peer != nil && peer.Half && v.flags&rst == 0 {
+		if halves(r, peer) && v.flags&rst == 0 {
 			peer.Seq, peer.Answered = v.seq, true
 		}
 		return false

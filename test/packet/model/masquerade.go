@@ -26,6 +26,7 @@ func (n *Node) masquerade(v *view, from uint64, orphan bool) step {
 	v.Side = ToWireSide
 	r := n.find(v, from)
 	if r == nil {
+		n.forgetClosed(v)
 		dst := netip.AddrFrom16(v.Dst).Unmap()
 		switch {
 		case from != 0 && (v.echoReply() || !unicast(dst) || n.Nonmasq(v.Dst)), from == 0 && !n.meets(v):

@@ -90,6 +90,7 @@ type Row struct {
 	Answered, Fin, PeerFin, Reset, Mid bool
 	Seq                                uint32
 	Half                               bool          // in `halfopen`
+	Reopened                           bool          // as good as that, in `flows`
 	Age                                time.Duration // 0: used while the model was looking
 }
 

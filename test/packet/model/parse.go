@@ -51,7 +51,8 @@ type view struct {
 	unsummed   bool // UDP without a checksum
 	unreadable bool // begins no flow and belongs to none: cut off, mapped, ICMP but echo
 	hint       uint16
-	anyCRC     int // see Out.Any
+	closed     *Row // of the lasting flow that this SYN begins anew
+	anyCRC     int  // see Out.Any
 }
 
 // parse understands a frame; false: it is no IP packet that anybody could.

@@ -107,6 +107,11 @@ func (n *Node) forward(in In, v *view, from uint64) step {
 
 // open begins a flow: nil, or what becomes of a packet that begins none.
 func (n *Node) open(in In, v *view, from uint64) *step {
+	defer n.forgetClosed(v)
+	return n.openCalled(in, v, from)
+}
+
+func (n *Node) openCalled(in In, v *view, from uint64) *step {
 	if _, pod := n.Pods[v.Src]; pod && in.Hook == FromUplink {
 		return &toStack // a pod of this node does not come by the wire
 	}
