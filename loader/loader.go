@@ -159,7 +159,7 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.patience == nil {
-		o.patience = &patience{wait: LockWait}
+		o.patience = &patience{wait: LockWait, longest: longestWait}
 	}
 	return o
 }

@@ -4,6 +4,7 @@ package loader
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -16,18 +17,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrLocked says that somebody holds the lock for longer than LockWait.
+// ErrLocked says that somebody holds the lock for longer than LockWait and does nothing.
 var ErrLocked = errors.New("locked")
 
-// LockWait is how long a process waits for locks of a pinPath, all in all. The slowest
-// holder, a load, takes a second; runtimes give a plugin minutes.
+// LockWait is how long a process waits for the lock of a pinPath while its holder does
+// nothing. The slowest holder, a load, takes a second on a machine that is not starved.
 const LockWait = 10 * time.Second
+
+// longestWait is how long it waits for holders that work; runtimes give a plugin minutes.
+const longestWait = 6 * LockWait
 
 // patience is what is left of a process's waiting. Once it has waited in vain every
 // further lock has to be free at once: what is undone after that does not wait anew.
 type patience struct {
-	wait time.Duration
-	gone atomic.Bool
+	wait    time.Duration // for a holder that does nothing
+	longest time.Duration // for holders that work; no more than wait: none of them is waited for longer
+	gone    atomic.Bool
 }
 
 // lock serialises those who load, attach to shared devices or upgrade. It is held on
@@ -59,25 +64,48 @@ func (p *patience) await(dir string, fd int) (unlock func(), err error) {
 	}
 	got := make(chan error, 1)
 	go func() { got <- flock(fd, unix.LOCK_EX); close(got) }()
-	timer := time.NewTimer(p.wait)
+	start, before := time.Now(), work(holder(fd))
+	timer := time.NewTicker(p.wait)
 	defer timer.Stop()
-	select {
-	case err := <-got:
-		if err != nil {
-			unix.Close(fd)
-			return nil, fmt.Errorf("lock %s: %w", dir, err)
-		}
-		return func() { unix.Close(fd) }, nil
-	case <-timer.C:
-		p.gone.Store(true)
-		err := locked(dir, fd, p.wait)
-		go func() {
-			for range got {
+	for {
+		select {
+		case err := <-got:
+			if err != nil {
 				unix.Close(fd)
+				return nil, fmt.Errorf("lock %s: %w", dir, err)
 			}
-		}()
-		return nil, err
+			return func() { unix.Close(fd) }, nil
+		case <-timer.C:
+			waited, now := time.Since(start), work(holder(fd))
+			if now != before && waited < p.longest {
+				before = now
+				continue
+			}
+			p.gone.Store(true)
+			err := locked(dir, fd, waited.Round(time.Second/10))
+			go func() {
+				for range got {
+					unix.Close(fd)
+				}
+			}()
+			return nil, err
+		}
 	}
+}
+
+// work differs between two looks if another process holds the lock by then, or the same
+// one has computed meanwhile. Of one that is not to be known it never does.
+func work(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	// proc(5): after the name, which may hold anything, utime and stime are the 12th and 13th
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 13 {
+		return ""
+	}
+	return fmt.Sprint(pid, fields[11], fields[12])
 }
 
 func flock(fd, how int) error {
@@ -132,6 +160,6 @@ func findHolder(locks io.Reader, file string) int {
 }
 
 // Lock keeps every other Ensure, AttachUplink, AttachHost and DetachHost of this
-// pinPath waiting until unlock is called; it does not nest. It waits for LockWait at
-// most, then it is ErrLocked.
+// pinPath waiting until unlock is called; it does not nest. It waits as long as holders
+// work, up to a minute, and LockWait for one that does not; then it is ErrLocked.
 func (d *Datapath) Lock() (unlock func(), err error) { return d.opts.patience.lock(d.opts.PinPath) }

@@ -43,6 +43,26 @@ func TestLockWait(t *testing.T) {
 	unlock()
 }
 
+// A holder that works is waited for longer than one that does nothing.
+func TestLockWaitForWork(t *testing.T) {
+	dir := t.TempDir()
+	p := &patience{wait: time.Second / 2, longest: time.Minute}
+	letGo, err := p.lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for start := time.Now(); time.Since(start) < 2*time.Second; {
+		}
+		letGo()
+	}()
+	unlock, err := p.lock(dir)
+	if err != nil {
+		t.Fatalf("a holder that works: %v", err)
+	}
+	unlock()
+}
+
 func TestFindHolder(t *testing.T) {
 	locks := "1: POSIX  ADVISORY  WRITE 7 00:1f:5 0 EOF\n2: FLOCK  ADVISORY  WRITE 8 00:1f:6 0 EOF\n2: -> FLOCK  ADVISORY  WRITE 9 00:1f:6 0 EOF\n" +
 		"3: FLOCK  ADVISORY  WRITE 10 00:1f:5 0 EOF\n"

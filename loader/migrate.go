@@ -152,10 +152,15 @@ func moveEntries(from, to string) error {
 	}
 	for _, e := range entries {
 		old, path := filepath.Join(from, e.Name()), filepath.Join(to, e.Name())
-		if exists(path) { // attached twice, or marked: one is enough
-			err = removePin(old)
-		} else {
+		switch {
+		case !exists(path):
 			err = os.Rename(old, path)
+		case e.IsDir(): // what a network wants: both may have marks
+			if err = moveEntries(old, path); err == nil {
+				err = removePin(old)
+			}
+		default: // attached twice, or marked: one is enough
+			err = removePin(old)
 		}
 		if err != nil {
 			return err

@@ -322,6 +322,27 @@ func breakOff(t *testing.T, m *migration, step string) {
 	check(removePin(fillingMark(m.opts.PinPath)))
 }
 
+// What is in both directories is there once after a move, in subdirectories too.
+func TestMoveEntries(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	for _, path := range []string{from + "/pods/2_up0", from + "/pods/3_up1", from + "/other/2_up0", from + "/mark", to + "/pods/2_up0", to + "/mark"} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := moveEntries(from, to); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"pods/2_up0", "pods/3_up1", "other/2_up0", "mark"} {
+		if !exists(filepath.Join(to, path)) {
+			t.Errorf("%s did not come over", path)
+		}
+	}
+	if left, err := os.ReadDir(from); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
 // The other layout's tables count still, and somebody began to leave ours: back.
 func TestPrivilegedS4MigrateBack(t *testing.T) {
 	n := newNode(t, AttachClsact, false)

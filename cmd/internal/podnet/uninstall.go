@@ -164,6 +164,9 @@ func (u *uninstall) filters() error {
 		if err != nil {
 			return err
 		}
+		if u.hasRow(l) { // a chained pod's: they go with it
+			continue
+		}
 		program, _, _ := strings.Cut(f.Name, "@")
 		u.add(func() error { return u.Node.DetachClsact(f.Ifindex, f.Egress) }, "detach filter %s from %s", program, l.Name)
 	}
