@@ -38,7 +38,7 @@ func ownMounts(t *testing.T, n *netns.Node) *mounts {
 	m := &mounts{hold.Process.Pid}
 	real, dir := n.Bin.Dir, t.TempDir()
 	for _, name := range []string{"culvert", "culvertctl"} {
-		script := fmt.Sprintf("#!/bin/sh\nexec nsenter --mount=/proc/%d/ns/mnt -- %s \"$@\"\n", m.pid, filepath.Join(real, name))
+		script := fmt.Sprintf("#!/bin/sh\nexec nsenter --target=%d --mount --root -- %s \"$@\"\n", m.pid, filepath.Join(real, name))
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -51,7 +51,7 @@ func ownMounts(t *testing.T, n *netns.Node) *mounts {
 // run runs a command in the mount namespace.
 func (m *mounts) run(t *testing.T, argv ...string) {
 	t.Helper()
-	out, err := exec.Command("nsenter", append([]string{fmt.Sprintf("--mount=/proc/%d/ns/mnt", m.pid), "--"}, argv...)...).CombinedOutput()
+	out, err := exec.Command("nsenter", append([]string{fmt.Sprintf("--target=%d", m.pid), "--mount", "--root", "--"}, argv...)...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %v: %s", argv, err, out)
 	}
@@ -91,7 +91,11 @@ func TestPrivilegedL7Unmounted(t *testing.T) {
 				c.gc(t, node)
 			case "reconcile":
 				lines := reconcile(t, node)
-				for _, part := range []string{"mounted a bpffs", "tables again", "uplink up0", "lo"} {
+				parts := []string{"mounted a bpffs", "tables again", "loaded"}
+				if _, tcx := release(t, 6, 6); tcx { // filters outlive their pins
+					parts = append(parts, "uplink up0", "program for the node's own")
+				}
+				for _, part := range parts {
 					if !strings.Contains(strings.Join(lines, "\n"), part) {
 						t.Errorf("repaired: want %q, got %q", part, lines)
 					}

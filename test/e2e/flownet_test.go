@@ -223,7 +223,8 @@ func (r *runner) answerOrReset(name string) error {
 		req, err = r.open[name].Send("")
 	}
 	// A delayed acknowledgement, up to 40 ms after what it is for, may have been reset before.
-	if errors.Is(err, syscall.ECONNRESET) || err != nil && srv.WasReset(client) {
+	// Whoever reads the socket may have taken the error first.
+	if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || err != nil && srv.WasReset(client) {
 		return nil
 	}
 	if err != nil {

@@ -118,7 +118,11 @@ func TestPrivilegedL7LostPins(t *testing.T) {
 	verbs := map[string]func(*testing.T, *healing){
 		"Reconcile": func(t *testing.T, h *healing) {
 			lines := reconcile(t, h.node)
-			for _, part := range []string{"tables again", "loaded", "uplink up0", "program for the node's own", "not in /etc/cni/net.d"} {
+			parts := []string{"tables again", "loaded", "not in /etc/cni/net.d"}
+			if _, tcx := release(t, 6, 6); tcx { // filters outlive their pins
+				parts = append(parts, "uplink up0", "program for the node's own")
+			}
+			for _, part := range parts {
 				if !slices.ContainsFunc(lines, func(l string) bool { return strings.Contains(l, part) }) {
 					t.Errorf("repaired: want %q, got %q", part, lines)
 				}

@@ -5,6 +5,7 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -84,6 +85,16 @@ func (h *Handle) HasClsactQdisc(index int) (bool, error) {
 // DropClsact deletes the clsact qdisc of a device if no filter is left in it. It is no
 // error that there is none, or no device.
 func (h *Handle) DropClsact(index int) error {
+	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+		err := h.dropClsact(index)
+		// The kernel refuses while somebody else's request for a filter of it is under way.
+		if !errors.Is(err, unix.EBUSY) || time.Since(start) > time.Second {
+			return err
+		}
+	}
+}
+
+func (h *Handle) dropClsact(index int) error {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		filters, err := h.filters(index, parent)
 		err = gone(err)
