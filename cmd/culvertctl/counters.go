@@ -19,14 +19,15 @@ listed. A row whose CONTAINER is "-" is of an uplink, of lo, or of a pod that is
 The rows of a pod begin with its ADD and go with its DEL.
 
 Reasons:
-  source           the source address is not the pod's
-  loopback         127/8 or ::1 came from a pod or the wire
-  egress_limit     over the pod's egress rate: its shaper is gone
-  ports_exhausted  every port tried for the reply was taken
-  too_big          the host's own packet to a hostPort is larger than the pod's MTU
-  no_room          a row that was just written is gone: the table is churning
-  fragment_order   a later fragment of a translated datagram came before its first one
-  no_address       a masqueraded packet's uplink has no address of its family
+
+    source           the source address is not the pod's
+    loopback         127/8 or ::1 came from a pod or the wire
+    egress_limit     over the pod's egress rate: its shaper is gone
+    ports_exhausted  every port tried for the reply was taken
+    too_big          the host's own packet to a hostPort is larger than the pod's MTU
+    no_room          a row that was just written is gone: the table is churning
+    fragment_order   a later fragment of a translated datagram came before its first one
+    no_address       a masqueraded packet's uplink has no address of its family
 
 What a shaper drops to hold a limit is the limit's doing and not here: culvertctl top
 shows it, and tc -s qdisc.`

@@ -82,7 +82,7 @@ from_uplink  loopback  5        500
 // The help tells what each reason means.
 func TestCountersHelp(t *testing.T) {
 	for r := bpf.DatapathDropReasonDROP_SOURCE; r < bpf.DatapathDropReasonDROP_REASON_MAX; r++ {
-		if name := maps.DropReason(r).String(); !strings.Contains(countersHelp, "\n  "+name+" ") {
+		if name := maps.DropReason(r).String(); !strings.Contains(countersHelp, "\n    "+name+" ") {
 			t.Errorf("culvertctl counters --help does not say what %s means", name)
 		}
 	}
