@@ -33,6 +33,7 @@ import (
 type options struct {
 	short, render bool
 	only, match   string
+	pods          string
 	rounds, cpu   int
 	out, doc      string
 	version       string
@@ -46,6 +47,7 @@ func main() {
 	flag.BoolVar(&o.short, "short", false, "fewer rounds and cases, in three minutes")
 	flag.StringVar(&o.only, "only", strings.Join(names(), ","), "parts to run")
 	flag.StringVar(&o.match, "match", "", "regular expression of those paths that path measures beside the raw one")
+	flag.StringVar(&o.pods, "pods", "", "pods that are on the nodes of verbs before, instead of 0,100,500")
 	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each part instead of its own number")
 	flag.IntVar(&o.cpu, "cpu", runtime.NumCPU()-1, "processor that clients and servers of path share")
 	flag.StringVar(&o.out, "out", "bin/bench", "directory for the figures of every round (JSON) and the pictures (SVG)")

@@ -9,6 +9,8 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/culvert-cni/culvert/test/bench/footprint"
@@ -67,21 +69,44 @@ func (o options) either(n, short int) int {
 }
 
 func measurePath(ctx context.Context, o options) (*report.Part, error) {
-	time := map[bool]time.Duration{false: 600 * time.Millisecond, true: 300 * time.Millisecond}[o.short]
+	cell := map[bool]time.Duration{false: 600 * time.Millisecond, true: 300 * time.Millisecond}[o.short]
 	match, err := regexp.Compile(o.match)
 	if err != nil {
 		return nil, err
 	}
-	return path.Run(ctx, path.Options{Rounds: o.either(7, 3), Time: time, CPU: o.cpu, Short: o.short, Match: match, Bin: o.bin, Progress: o.progress})
+	return path.Run(ctx, path.Options{Rounds: o.either(7, 3), Time: cell, CPU: o.cpu, Short: o.short, Match: match, Budget: 12 * time.Minute, Bin: o.bin, Progress: o.progress})
 }
 
 func measureVerbs(ctx context.Context, o options) (*report.Part, error) {
-	return verbs.Run(ctx, verbs.Options{Rounds: o.either(7, 3), Parallel: o.either(4, 2), Short: o.short, Bin: o.bin, Progress: o.progress})
+	pods, err := o.counts()
+	if err != nil {
+		return nil, err
+	}
+	return verbs.Run(ctx, verbs.Options{Rounds: o.either(7, 3), Parallel: o.either(3, 2), Short: o.short, Pods: pods, Budget: 10 * time.Minute, Bin: o.bin, Progress: o.progress})
+}
+
+// counts of pods on the nodes of verbs.
+func (o options) counts() ([]int, error) {
+	switch {
+	case o.pods == "" && o.short:
+		return verbs.Pods[:1], nil
+	case o.pods == "":
+		return verbs.Pods, nil
+	}
+	var all []int
+	for s := range strings.SplitSeq(o.pods, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return nil, fmt.Errorf("-pods: %w", err)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 func measureLimits(ctx context.Context, o options) (*report.Part, error) {
-	time := map[bool]time.Duration{false: 3 * time.Second, true: 2 * time.Second}[o.short]
-	return limits.Contest(ctx, limits.Options{Rounds: o.either(5, 1), Time: time, Short: o.short, Bin: o.bin,
+	cell := map[bool]time.Duration{false: 3 * time.Second, true: 2 * time.Second}[o.short]
+	return limits.Contest(ctx, limits.Options{Rounds: o.either(5, 1), Time: cell, Short: o.short, Budget: 6 * time.Minute, Bin: o.bin,
 		Step: func(done, total int, what string) { o.progress.Step(limits.Name, done, total, what) }})
 }
 

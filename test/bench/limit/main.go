@@ -27,7 +27,7 @@ import (
 )
 
 func main() {
-	o := limits.Options{Progress: os.Stderr, Emulated: netns.Emulated(),
+	o := limits.Options{Progress: os.Stderr, Emulated: netns.Emulated(), Budget: time.Hour,
 		Step: func(_, _ int, what string) { fmt.Fprintln(os.Stderr, what) }}
 	flag.IntVar(&o.Rounds, "rounds", 7, "rounds beside the reference plugin")
 	flag.DurationVar(&o.Time, "time", 3*time.Second, "a cell is measured; 2.5 times that below 5 Mbit/s")

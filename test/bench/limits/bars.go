@@ -28,6 +28,17 @@ func paths(c node.Chain) []string {
 	return names
 }
 
+// Rates are those of limits, bit/s.
+func Rates() []uint64 { return slices.Concat(rates...) }
+
+// RTT is the round trip under load.
+const RTT = rtt
+
+// Path is that of a chain (culvert, reference), a direction (ingress, egress) and a rate.
+func Path(chain, dir string, rate uint64) string {
+	return pathName(node.Chain{Name: chain}, direction(dir), rate)
+}
+
 // Bars are M11 and M12.
 func Bars() []report.Bar {
 	var all []report.Bar

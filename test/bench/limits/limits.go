@@ -26,7 +26,8 @@ type Options struct {
 	Kernel   string        // what the document is to call this kernel
 	Emulated bool
 	Bin      node.Binaries
-	Short    bool // of Contest: 10 Mbit/s alone, TCP, and containerd's burst
+	Short    bool          // of Contest: 10 Mbit/s alone, TCP, and containerd's burst
+	Budget   time.Duration // of Contest: after which no round begins but the first
 	Progress io.Writer
 	Step     func(done, total int, what string) // of Contest
 }

@@ -50,8 +50,12 @@ func (o Options) referencePart(ctx context.Context, w io.Writer) error {
 // Contest measures limits beside the reference bandwidth plugin. What fails is noted in the
 // part; an error is that nothing can be measured, or that ctx is done.
 func Contest(ctx context.Context, o Options) (*report.Part, error) {
-	part := &report.Part{Name: Name, Method: fmt.Sprintf("%d rounds, in the first %d of them UDP and what passes in the first second; %s a cell, %s at 1 Mbit/s; one TCP stream by IPv4, a probe of 64 bytes every %s beside it",
-		o.Rounds, min(o.Rounds, burstRounds), o.window(1e9), o.window(1e6), probeEvery)}
+	first := "UDP and what passes in the first second"
+	if o.Short {
+		first = "what passes in the first second, no UDP"
+	}
+	part := &report.Part{Name: Name, Method: fmt.Sprintf("%d rounds, in %d of them %s; %s a cell, %s at 1 Mbit/s; one TCP stream by IPv4, a probe of 64 bytes every %s beside it",
+		o.Rounds, min(o.Rounds, burstRounds), first, o.window(1e9), o.window(1e6), probeEvery)}
 	var contests []*contest
 	defer func() {
 		for _, c := range contests {
@@ -68,7 +72,11 @@ func Contest(ctx context.Context, o Options) (*report.Part, error) {
 			return part, err
 		}
 	}
-	for i := range o.Rounds {
+	for i, start := 0, time.Now(); i < o.Rounds; i++ {
+		if i > 0 && time.Since(start) > o.Budget {
+			part.Fail("time was up after %s and %d rounds", o.Budget, i)
+			break
+		}
 		part.Rounds = append(part.Rounds, report.Round{})
 		if err := o.round(ctx, contests, i, part); err != nil {
 			return part, err

@@ -69,7 +69,7 @@ func Main() {
 }
 
 func work(args []string) error {
-	signal.Ignore(unix.SIGINT) // from a terminal; who started us ends us
+	signal.Ignore(unix.SIGINT, unix.SIGTERM) // to the whole group; who started us ends us
 	var c call
 	fs := flag.NewFlagSet(word, flag.ContinueOnError)
 	fs.StringVar((*string)(&c.kind), "kind", "", "of client; empty: a server")

@@ -34,15 +34,20 @@ type Pod struct {
 
 // NewPod makes the namespace. Capabilities are those of the runtime's configuration.
 func (n *Node) NewPod(capabilities map[string]any) (*Pod, error) {
-	id := fmt.Sprintf("pod%d", len(n.pods)+1)
-	ns, err := netns.TryNew(id + " of " + n.Chain.Name)
+	ns, err := netns.TryNew("a pod of " + n.Chain.Name)
 	if err != nil {
 		return nil, err
 	}
+	return n.PodIn(ns, capabilities), nil
+}
+
+// PodIn is a pod in a namespace that there is, which is closed with the node too.
+func (n *Node) PodIn(ns *netns.NS, capabilities map[string]any) *Pod {
+	id := fmt.Sprintf("pod%d", len(n.pods)+1)
 	conf := &libcni.RuntimeConf{ContainerID: id, NetNS: ns.Path(), IfName: "eth0", CapabilityArgs: capabilities}
 	p := &Pod{NS: ns, ID: id, node: n, conf: conf}
 	n.pods = append(n.pods, p)
-	return p, nil
+	return p
 }
 
 // Add is ADD.

@@ -25,6 +25,7 @@ type Options struct {
 	CPU      int            // that clients and servers share
 	Short    bool           // fewer paths: IPv4, and no 1,000 other hostPorts
 	Match    *regexp.Regexp // of paths to measure
+	Budget   time.Duration  // after which no round begins but the first
 	Bin      node.Binaries
 	Progress *report.Progress
 }
@@ -54,7 +55,11 @@ func Run(ctx context.Context, o Options) (*report.Part, error) {
 			part.Bases[p.name] = raw + IPv6
 		}
 	}
-	for i := range o.Rounds {
+	for i, start := 0, time.Now(); i < o.Rounds; i++ {
+		if i > 0 && time.Since(start) > o.Budget {
+			part.Fail("time was up after %s and %d rounds", o.Budget, i)
+			break
+		}
 		if err := s.round(ctx, i); err != nil {
 			return part, err
 		}

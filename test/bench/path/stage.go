@@ -3,11 +3,13 @@
 package path
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/culvert-cni/culvert/test/bench/load"
 	"github.com/culvert-cni/culvert/test/bench/node"
@@ -92,8 +94,25 @@ func (s *stage) build(ctx context.Context) error {
 			}
 		}
 	}
-	slices.SortStableFunc(s.paths, func(a, b *path) int { return family(a) - family(b) })
+	slices.SortStableFunc(s.paths, func(a, b *path) int { return cmp.Or(family(a)-family(b), rank(a)-rank(b)) })
 	return nil
+}
+
+// rank puts together what goes the same way: plain, from pod to pod, from outside, through a
+// hostPort; among these, by number of others.
+func rank(p *path) int {
+	name := strings.TrimSuffix(p.name, IPv6)
+	for i, n := range []string{raw, routed, floor, ours, ptp, bridge, floorIn, toPod} {
+		if n == name {
+			return i
+		}
+	}
+	for i, others := range Others {
+		if others > 0 && strings.HasSuffix(name, fmt.Sprintf(", %d others", others)) {
+			return 100 + i
+		}
+	}
+	return 100
 }
 
 func family(p *path) int { return p.to.Addr().BitLen() }

@@ -18,15 +18,15 @@ import (
 // floor is what a verb cannot do without: the processes of culvert and of its IPAM plugin,
 // which say their versions and end, and the kernel's work for a pod's veth pair, addresses
 // and routes, made by one ip(8), less what ip takes for nothing.
-const floor = "floor"
+const (
+	floor     = "floor"
+	floorOwn  = "floor, of it culvert's process"
+	floorIPAM = "floor, of it host-local's process"
+)
 
 func (s *stage) floor(ctx context.Context, r report.Round) error {
 	b := s.beds[0]
-	pod, err := netns.TryNew("floor's pod")
-	if err != nil {
-		return err
-	}
-	defer pod.Close()
+	pod := b.spaces[0]
 	var failed []error
 	spent := func(times int, run func() error) float64 {
 		before := childrenCPU()
@@ -36,22 +36,23 @@ func (s *stage) floor(ctx context.Context, r report.Round) error {
 		return ms(childrenCPU()-before) / float64(times)
 	}
 	start := time.Now()
-	processes := spent(5, func() error {
-		return errors.Join(version(ctx, b.NS, filepath.Join(s.Bin.Culvert, "culvert")), version(ctx, b.NS, filepath.Join(s.Bin.Ref, "host-local")))
-	})
-	took := time.Since(start) / 5
+	own := spent(5, func() error { return version(ctx, b.NS, filepath.Join(s.Bin.Culvert, "culvert")) })
+	ipam := spent(5, func() error { return version(ctx, b.NS, filepath.Join(s.Bin.Ref, "host-local")) })
+	took, processes := time.Since(start)/5, own+ipam
 	nothing := func(ns *netns.NS) float64 {
 		return spent(1, func() error { return batch(ctx, ns, "") })
 	}
 	both := nothing(b.NS) + nothing(pod)
 	made := spent(1, func() error {
-		return errors.Join(batch(ctx, b.NS, "link add floor0 type veth peer name eth0 netns "+pod.Path()+"\nlink set floor0 up\n"+
+		return errors.Join(batch(ctx, b.NS, "link add floor0 type veth peer name floor1 netns "+pod.Path()+"\nlink set floor0 up\n"+
 			"route add 10.245.0.2 dev floor0\nroute add fd00:245::2 dev floor0\n"),
-			batch(ctx, pod, "addr add 10.245.0.2/16 dev eth0\naddr add fd00:245::2/64 dev eth0 nodad\nlink set eth0 up\n"+
-				"route add default dev eth0\nroute add ::/0 dev eth0\n"))
+			batch(ctx, pod, "addr add 10.245.0.2/16 dev floor1\naddr add fd00:245::2/64 dev floor1 nodad\nlink set floor1 up\n"+
+				"route add default dev floor1\nroute add ::/0 dev floor1\n"))
 	})
 	one := nothing(b.NS)
 	gone := spent(1, func() error { return batch(ctx, b.NS, "link del floor0\n") })
+	r.Put(floorOwn, CPU("CHECK"), own)
+	r.Put(floorIPAM, CPU("CHECK"), ipam)
 	r.Put(floor, CPU("ADD"), processes+max(made-both, 0))
 	r.Put(floor, CPU("CHECK"), processes)
 	r.Put(floor, CPU("DEL"), processes+max(gone-one, 0))

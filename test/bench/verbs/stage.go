@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// Pods are the numbers of those that are on a node before.
+	// Pods are the numbers that a full run has on its nodes before.
 	Pods = []int{0, 100, 500}
 
 	hostPorts = 5000 // the same, on another node without pods
@@ -36,6 +36,9 @@ type bed struct {
 	*node.Node
 	outside         *netns.NS
 	pods, hostPorts int
+
+	spaces  []*netns.NS // for pods that are measured
+	closers []func()    // of what serves there
 }
 
 type stage struct {
@@ -50,22 +53,28 @@ func (s *stage) close() {
 	var all sync.WaitGroup
 	for _, b := range s.beds {
 		all.Go(func() {
-			if err := b.Close(); err != nil {
+			if err := b.close(); err != nil {
 				fmt.Fprintln(os.Stderr, "verbs: clean up:", err)
 			}
-			b.outside.Close()
 		})
 	}
 	all.Wait()
 }
 
+func (b *bed) close() error {
+	for _, c := range b.closers {
+		c()
+	}
+	for _, ns := range b.spaces {
+		ns.Close()
+	}
+	b.outside.Close()
+	return b.Close()
+}
+
 // build makes the nodes. One that cannot be made is noted and left out.
 func (s *stage) build(ctx context.Context) error {
-	counts := Pods
-	if s.Short {
-		counts = Pods[:1]
-	}
-	for _, n := range counts {
+	for _, n := range s.Pods {
 		for _, c := range chains() {
 			if err := s.bed(ctx, c, n, 0); err != nil && ctx.Err() == nil {
 				s.part.Fail("%s, %d pods: %v", c.Name, n, err)
@@ -106,8 +115,7 @@ func (s *stage) bed(ctx context.Context, c node.Chain, pods, hostPorts int) (err
 		err = s.fill(ctx, b)
 	}
 	if err != nil {
-		b.outside.Close()
-		return errors.Join(err, b.Close())
+		return errors.Join(err, b.close())
 	}
 	s.beds = append(s.beds, b)
 	return nil
@@ -115,11 +123,10 @@ func (s *stage) bed(ctx context.Context, c node.Chain, pods, hostPorts int) (err
 
 // warmUp has the first pod's ADD do what is done once a node: load programs, make chains.
 func (b *bed) warmUp(ctx context.Context) error {
-	p, err := b.NewPod(capabilities(first))
-	if err != nil {
+	if err := b.space(); err != nil {
 		return err
 	}
-	defer p.Close()
+	p := b.PodIn(b.spaces[0], capabilities(first))
 	if err := p.Add(ctx); err != nil {
 		return err
 	}
