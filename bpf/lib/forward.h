@@ -59,7 +59,10 @@ static __always_inline int open_called(struct __sk_buff *skb, struct pkt *p, __u
 	if (!addr_is_unicast(&p->tuple.src)) /* a martian, which the stack drops */
 		return TO_STACK;
 	flow_request(&f, p, generation);
-	if (hostport_target(skb, p, &f, hook == HOOK_FROM_HOST))
+	/* Most that a pod calls on the node are pods; a pod's address is none of the node's. */
+	if (hook == HOOK_FROM_POD && !p->fragment && direct_target(p, &f))
+		;
+	else if (hostport_target(skb, p, &f, hook == HOOK_FROM_HOST))
 		hide_caller(p, &f);
 	else if (hook == HOOK_FROM_HOST || !direct_target(p, &f))
 		return TO_STACK;
@@ -94,6 +97,7 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 				 struct pod *to, enum hook hook)
 {
 	bool hop = hook != HOOK_FROM_HOST && (f->action == FLOW_TO_POD || f->action == FLOW_TO_WIRE);
+	bool changes = f->flags & FLOW_TRANSLATE;
 	int action = f->action;
 
 	if (hop && unlikely(p->ttl <= 1)) {
@@ -106,10 +110,10 @@ static __always_inline int carry(struct __sk_buff *skb, struct pkt *p, struct fl
 	if (action == FLOW_TO_WIRE && route_lookup(skb, p, f) != CONTINUE)
 		return TO_STACK;
 
-	f = flow_touch(p, f, half);
+	f = flow_touch(p, f, half, changes);
 	if (!f)
 		return -DROP_NO_ROOM;
-	if (f->flags & FLOW_TRANSLATE ? translate(skb, p, f, hop) : hop && take_hop(skb, p))
+	if (changes ? translate(skb, p, f, hop) : hop && take_hop(skb, p))
 		return TO_STACK;
 
 	return send(skb, p, action, to, hook);

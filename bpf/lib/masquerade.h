@@ -137,7 +137,7 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u6
 		return TO_STACK;
 	if (p->orphaned)
 		return -DROP_FRAGMENT_ORDER;
-	f = flow_touch(p, f, half);
+	f = flow_touch(p, f, half, true);
 	if (!f)
 		return -DROP_NO_ROOM;
 	translate(skb, p, f, 0);

@@ -117,6 +117,45 @@ static __always_inline __u32 port_diff(const struct pkt *p, const struct flow *f
 	       bpf_htons(f->dport);
 }
 
+/* What bpf_l4_csum_replace makes of a checksum. */
+static __always_inline __u16 csum_replaced(__u16 sum, __u32 diff)
+{
+	__u64 whole = (__u64)(__u32)~sum + diff;
+
+	return csum_fold(csum_fold32((whole & 0xffffffff) + (whole >> 32)));
+}
+
+/* And of one that the device is to complete (CHECKSUM_PARTIAL). */
+static __always_inline __u16 csum_replaced_partial(__u16 sum, __u32 diff)
+{
+	__u64 whole = (__u64)sum + diff;
+
+	return ~csum_fold(csum_fold32((whole & 0xffffffff) + (whole >> 32)));
+}
+
+/* The ports' part, where the addresses' has just been put into `before` by the helper. Which of the
+ * two that was tells whether the packet has a whole checksum, so that the helper, 30 ns, need
+ * not be called again. false: it has to.
+ */
+static __always_inline bool write_checksum_ports(struct __sk_buff *skb, const struct pkt *p, __u32 off,
+						 __u16 before, __u32 addresses, __u32 ports)
+{
+	bool whole, partial;
+	__u16 *sum = pkt_at(skb, off, sizeof(*sum));
+
+	if (!sum)
+		return false;
+	whole = *sum == csum_replaced(before, addresses);
+	partial = *sum == csum_replaced_partial(before, addresses);
+	if (whole == partial)
+		return false;
+	if (whole)
+		*sum = csum_replaced(*sum, ports);
+	if (whole && !*sum && p->tuple.proto == IPPROTO_UDP)
+		*sum = 0xffff;
+	return true;
+}
+
 /* The transport checksum: addresses by way of the pseudo-header, which a packet that
  * the device is to sum up (CHECKSUM_PARTIAL) has in its checksum field already; ports not.
  */
@@ -125,9 +164,19 @@ static __always_inline void write_checksum(struct __sk_buff *skb, const struct p
 {
 	__u64 flags = p->tuple.proto == IPPROTO_UDP ? BPF_F_MARK_MANGLED_0 : 0;
 	__u32 off = p->l4 + l4_csum_offset(p);
+	__u16 before = 0, *sum;
+	bool seen = false;
 
-	if (addresses && p->tuple.proto != IPPROTO_ICMP)
+	if (addresses && p->tuple.proto != IPPROTO_ICMP) {
+		sum = ports ? pkt_at(skb, off, sizeof(*sum)) : NULL; /* NULL too behind long extensions */
+		if (sum) {
+			before = *sum;
+			seen = true;
+		}
 		bpf_l4_csum_replace(skb, off, 0, addresses, BPF_F_PSEUDO_HDR | flags);
+		if (seen && write_checksum_ports(skb, p, off, before, addresses, ports))
+			return;
+	}
 	if (ports)
 		bpf_l4_csum_replace(skb, off, 0, ports, flags);
 }

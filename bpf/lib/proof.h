@@ -30,7 +30,7 @@ static __always_inline struct flow *half_peer(const struct flow *f, __u8 proto)
  */
 static __noinline int flow_promote(struct tuple *key, struct flow *f)
 {
-	struct flow copy, *other = half_peer(f, key->proto);
+	struct flow *other = half_peer(f, key->proto);
 	struct tuple peer;
 
 	if (!other)
@@ -41,10 +41,8 @@ static __noinline int flow_promote(struct tuple *key, struct flow *f)
 		return 1;
 	}
 	flow_peer_key(&peer, f, key->proto);
-	copy = *other;
-	bpf_map_update_elem(&flows, &peer, &copy, BPF_ANY);
-	copy = *f;
-	bpf_map_update_elem(&flows, key, &copy, BPF_ANY);
+	bpf_map_update_elem(&flows, &peer, other, BPF_ANY);
+	bpf_map_update_elem(&flows, key, f, BPF_ANY);
 	bpf_map_delete_elem(&halfopen, &peer);
 	bpf_map_delete_elem(&halfopen, key);
 	return 1;
@@ -128,14 +126,16 @@ __noinline int flow_close(struct pkt *p, struct flow *f)
 	return 0;
 }
 
-/* Note what the packet says of its flow; f may have moved. */
-static __always_inline struct flow *flow_touch(struct pkt *p, struct flow *f, bool half)
+/* Note what the packet says of its flow. f may have moved, and is to be found again if the caller
+ * has use for it.
+ */
+static __always_inline struct flow *flow_touch(struct pkt *p, struct flow *f, bool half, bool use)
 {
 	if (unlikely(p->now > f->seen_ns + NSEC_PER_SEC))
 		flow_refresh(p, f);
 	if (unlikely(p->tcp_flags & (TCP_FIN | TCP_RST)))
 		flow_close(p, f);
-	if (unlikely(half) && flow_proved(p, f) && flow_promote(&p->tuple, f) && !p->lasting)
+	if (unlikely(half) && flow_proved(p, f) && flow_promote(&p->tuple, f) && use && !p->lasting)
 		f = bpf_map_lookup_elem(&flows, &p->tuple);
 	return f;
 }

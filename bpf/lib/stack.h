@@ -80,7 +80,7 @@ static __always_inline int stack_ports(struct __sk_buff *skb, struct pkt *p)
 		if (!f)
 			return -DROP_NO_ROOM;
 	}
-	f = flow_touch(p, f, half);
+	f = flow_touch(p, f, half, true);
 	if (f)
 		translate(skb, p, f, false);
 	return TO_STACK;
