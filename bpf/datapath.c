@@ -9,6 +9,7 @@
 #include "lib/forward.h"
 #include "lib/neighbour.h"
 #include "lib/stack.h"
+#include "lib/trace.h"
 
 /* Pod to anywhere: tc ingress, host side of the pod's veth. */
 SEC("tc")
@@ -22,20 +23,20 @@ int from_pod(struct __sk_buff *skb)
 	if (parse(skb, &p) == CONTINUE) {
 		pod = pod_of_sender(skb, &p, &verdict);
 		if (!pod && verdict != TO_STACK)
-			return finish(skb, HOOK_FROM_POD, verdict);
+			return finish(skb, &p, HOOK_FROM_POD, verdict);
 	} else if (is_tagged(skb) && !is_unchecked(skb)) {
 		/* the stack takes a priority tag off and goes on */
-		return finish(skb, HOOK_FROM_POD, -DROP_SOURCE);
+		return finish(skb, &p, HOOK_FROM_POD, -DROP_SOURCE);
 	}
 	if (!pod || pod->ifindex != skb->ifindex || (pod->flags & POD_LIMIT_EGRESS)) {
 		verdict = egress_limit(skb, &p);
 		if (verdict != CONTINUE)
-			return finish(skb, HOOK_FROM_POD, verdict);
+			return finish(skb, &p, HOOK_FROM_POD, verdict);
 	}
 	if (unlikely(!pod || p.rowless)) {
 		verdict = answer_neighbour(skb, &p);
 		if (verdict != CONTINUE || !pod)
-			return finish(skb, HOOK_FROM_POD, verdict);
+			return finish(skb, &p, HOOK_FROM_POD, verdict);
 	}
 	/* The frame is for us, whatever MAC address the veth has been given since. Chained, the
 	 * host side may be a bridge's port.
@@ -43,7 +44,7 @@ int from_pod(struct __sk_buff *skb)
 	if (skb->pkt_type != PACKET_HOST && !(pod->flags & POD_CHAINED))
 		bpf_skb_change_type(skb, PACKET_HOST);
 
-	return finish(skb, HOOK_FROM_POD, forward(skb, &p, pod->generation, HOOK_FROM_POD));
+	return finish(skb, &p, HOOK_FROM_POD, forward(skb, &p, pod->generation, HOOK_FROM_POD));
 }
 
 /* Stack to pod: tc egress, host side of the pod's veth. */
@@ -52,10 +53,12 @@ int to_pod(struct __sk_buff *skb)
 {
 	struct pkt p;
 
-	if (take_stamp(skb) || parse(skb, &p) != CONTINUE)
+	if (take_stamp(skb))
+		return finish_redirected(skb, HOOK_TO_POD);
+	if (parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
 
-	return finish(skb, HOOK_TO_POD, stack_to_pod(skb, &p));
+	return finish(skb, &p, HOOK_TO_POD, stack_to_pod(skb, &p));
 }
 
 /* Wire to anywhere: tc ingress of the uplinks. */
@@ -69,9 +72,9 @@ int from_uplink(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC;
 
 	if (addr_is_loopback(&p.tuple.src) || addr_is_loopback(&p.tuple.dst))
-		return finish(skb, HOOK_FROM_UPLINK, -DROP_LOOPBACK);
+		return finish(skb, &p, HOOK_FROM_UPLINK, -DROP_LOOPBACK);
 
-	return finish(skb, HOOK_FROM_UPLINK, forward(skb, &p, 0, HOOK_FROM_UPLINK));
+	return finish(skb, &p, HOOK_FROM_UPLINK, forward(skb, &p, 0, HOOK_FROM_UPLINK));
 }
 
 /* Stack to wire: tc egress of the uplinks. */
@@ -80,10 +83,12 @@ int to_uplink(struct __sk_buff *skb)
 {
 	struct pkt p;
 
-	if (take_stamp(skb) || parse(skb, &p) != CONTINUE)
+	if (take_stamp(skb))
+		return finish_redirected(skb, HOOK_TO_UPLINK);
+	if (parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
 
-	return finish(skb, HOOK_TO_UPLINK, stack_to_wire(skb, &p));
+	return finish(skb, &p, HOOK_TO_UPLINK, stack_to_wire(skb, &p));
 }
 
 /* The host to itself: tc egress of lo, while there is a hostPort. */
@@ -95,7 +100,7 @@ int from_host(struct __sk_buff *skb)
 	if (parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
 
-	return finish(skb, HOOK_FROM_HOST, forward(skb, &p, 0, HOOK_FROM_HOST));
+	return finish(skb, &p, HOOK_FROM_HOST, forward(skb, &p, 0, HOOK_FROM_HOST));
 }
 
 /* The host's socket to itself: connect() in the root cgroup, while a hostPort is open on

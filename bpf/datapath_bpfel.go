@@ -64,6 +64,24 @@ const (
 	DatapathDropReasonDROP_REASON_MAX      DatapathDropReason = 9
 )
 
+type DatapathEvent struct {
+	_          structs.HostLayout
+	TimeNs     uint64
+	Tuple      DatapathTuple
+	To         DatapathTuple
+	Ifindex    uint32
+	OutIfindex uint32
+	Length     uint32
+	Ethertype  uint16
+	Hook       DatapathHook
+	Reason     DatapathDropReason
+	Verdict    DatapathVerdict
+	TcpFlags   uint8
+	IcmpType   uint8
+	Fragment   uint8
+	Pad        uint16
+}
+
 type DatapathFeature uint32
 
 const (
@@ -276,6 +294,25 @@ const (
 	DatapathSideSIDE_WIRE  DatapathSide = 2
 )
 
+type DatapathTraceFilter struct {
+	_       structs.HostLayout
+	UntilNs uint64
+	Lost    uint64
+	Host    DatapathAddr
+	Ifindex uint32
+	Flags   DatapathTraceFlag
+	Port    uint16
+	Proto   uint8
+	Pad     uint8
+	Pad2    uint32
+}
+
+type DatapathTraceFlag uint32
+
+const (
+	DatapathTraceFlagTRACE_DROPS_ONLY DatapathTraceFlag = 1
+)
+
 type DatapathTuple struct {
 	_     structs.HostLayout
 	Src   DatapathAddr
@@ -295,12 +332,22 @@ type DatapathUplink struct {
 	Pad     uint32
 }
 
+type DatapathVerdict uint8
+
+const (
+	DatapathVerdictVERDICT_PASS       DatapathVerdict = 1
+	DatapathVerdictVERDICT_REDIRECT   DatapathVerdict = 2
+	DatapathVerdictVERDICT_DROP       DatapathVerdict = 3
+	DatapathVerdictVERDICT_REDIRECTED DatapathVerdict = 4
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	DatapathMapConfig                    = "config"
 	DatapathMapCounters                  = "counters"
+	DatapathMapEvents                    = "events"
 	DatapathMapExcluded                  = "excluded"
 	DatapathMapFlows                     = "flows"
 	DatapathMapFragments                 = "fragments"
@@ -311,6 +358,7 @@ const (
 	DatapathMapLimits                    = "limits"
 	DatapathMapNonmasq                   = "nonmasq"
 	DatapathMapPods                      = "pods"
+	DatapathMapTrace                     = "trace"
 	DatapathProgFromHost                 = "from_host"
 	DatapathProgFromPod                  = "from_pod"
 	DatapathProgFromSocket               = "from_socket"
@@ -387,6 +435,7 @@ type DatapathProgramSpecs struct {
 type DatapathMapSpecs struct {
 	Config    *ebpf.MapSpec `ebpf:"config"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	Events    *ebpf.MapSpec `ebpf:"events"`
 	Excluded  *ebpf.MapSpec `ebpf:"excluded"`
 	Flows     *ebpf.MapSpec `ebpf:"flows"`
 	Fragments *ebpf.MapSpec `ebpf:"fragments"`
@@ -397,6 +446,7 @@ type DatapathMapSpecs struct {
 	Limits    *ebpf.MapSpec `ebpf:"limits"`
 	Nonmasq   *ebpf.MapSpec `ebpf:"nonmasq"`
 	Pods      *ebpf.MapSpec `ebpf:"pods"`
+	Trace     *ebpf.MapSpec `ebpf:"trace"`
 }
 
 // DatapathVariableSpecs contains global variables before they are loaded into the kernel.
@@ -439,6 +489,7 @@ func (o *DatapathObjects) Close() error {
 type DatapathMaps struct {
 	Config    *ebpf.Map `ebpf:"config"`
 	Counters  *ebpf.Map `ebpf:"counters"`
+	Events    *ebpf.Map `ebpf:"events"`
 	Excluded  *ebpf.Map `ebpf:"excluded"`
 	Flows     *ebpf.Map `ebpf:"flows"`
 	Fragments *ebpf.Map `ebpf:"fragments"`
@@ -449,12 +500,14 @@ type DatapathMaps struct {
 	Limits    *ebpf.Map `ebpf:"limits"`
 	Nonmasq   *ebpf.Map `ebpf:"nonmasq"`
 	Pods      *ebpf.Map `ebpf:"pods"`
+	Trace     *ebpf.Map `ebpf:"trace"`
 }
 
 func (m *DatapathMaps) Close() error {
 	return _DatapathClose(
 		m.Config,
 		m.Counters,
+		m.Events,
 		m.Excluded,
 		m.Flows,
 		m.Fragments,
@@ -465,6 +518,7 @@ func (m *DatapathMaps) Close() error {
 		m.Limits,
 		m.Nonmasq,
 		m.Pods,
+		m.Trace,
 	)
 }
 

@@ -190,6 +190,11 @@ func (d *Datapath) current() bool {
 			return false
 		}
 	}
+	for _, name := range traceTables {
+		if _, err := os.Lstat(filepath.Join(d.dirs.maps, name)); err != nil {
+			return false
+		}
+	}
 	return config.Features&maps.FeatureConntrack != 0 || !conntrackAppeared()
 }
 

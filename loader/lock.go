@@ -117,16 +117,21 @@ func flock(fd, how int) error {
 	}
 }
 
-// locked names the holder where it can be known: not one in another PID namespace.
 func locked(dir string, fd int, wait time.Duration) error {
-	who := "another process"
-	if pid := holder(fd); pid > 0 {
-		who = fmt.Sprintf("process %d", pid)
-		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
-			who += fmt.Sprintf(" (%s)", strings.TrimSpace(string(comm)))
-		}
+	return Fault{ErrLocked, fmt.Sprintf("%s has held the lock of %s for more than %s", holderName(fd), dir, wait), "try again, and end that process if it hangs"}
+}
+
+// holderName names the holder where it can be known: not one in another PID namespace.
+func holderName(fd int) string {
+	pid := holder(fd)
+	if pid <= 0 {
+		return "another process"
 	}
-	return Fault{ErrLocked, fmt.Sprintf("%s has held the lock of %s for more than %s", who, dir, wait), "try again, and end that process if it hangs"}
+	who := fmt.Sprintf("process %d", pid)
+	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
+		who += fmt.Sprintf(" (%s)", strings.TrimSpace(string(comm)))
+	}
+	return who
 }
 
 // holder finds who holds a lock on an open file in /proc/locks; 0 if that is not to be

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -59,7 +60,7 @@ func (m *migration) handOver(spec *ebpf.CollectionSpec) error {
 	}
 	for name, want := range spec.Maps {
 		pin := filepath.Join(m.own.maps, name)
-		if name[0] == '.' || name == bpf.DatapathMapConfig || exists(pin) {
+		if name[0] == '.' || name == bpf.DatapathMapConfig || slices.Contains(traceTables, name) || exists(pin) {
 			continue
 		}
 		for _, from := range m.sources {
@@ -85,7 +86,8 @@ func (m *migration) handOver(spec *ebpf.CollectionSpec) error {
 func (m *migration) open(spec *ebpf.CollectionSpec) error {
 	for i, from := range m.sources {
 		for name, want := range spec.Maps {
-			if name[0] == '.' || want.Type == ebpf.PerCPUArray { // hops: known again in a moment
+			// hops: known again in a moment
+			if name[0] == '.' || want.Type == ebpf.PerCPUArray || slices.Contains(traceTables, name) {
 				continue
 			}
 			follow := want.Type == ebpf.Hash || want.Type == ebpf.LPMTrie

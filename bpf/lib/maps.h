@@ -98,3 +98,20 @@ struct {
 	__type(key, __u32);
 	__type(value, struct node_config);
 } config SEC(".maps");
+
+/* Mapped into the reader's memory, so that what he writes and what is counted here do not
+ * overwrite each other.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct trace_filter);
+} trace SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 512 * 1024);
+	__type(value, struct event);
+} events SEC(".maps");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* What a step says of a packet, and the one place where a program ends. */
+/* What a step says of a packet, and how a drop is counted. */
 #pragma once
 
 #include "maps.h"
@@ -32,13 +32,4 @@ static __noinline int count_drop(struct __sk_buff *skb, enum hook hook, enum dro
 		bpf_map_update_elem(&counters, &key, &fresh, BPF_NOEXIST);
 	}
 	return TC_ACT_SHOT;
-}
-
-static __always_inline int finish(struct __sk_buff *skb, enum hook hook, int verdict)
-{
-	if (likely(verdict > 0 && verdict != CONTINUE))
-		return verdict;
-	if (verdict < 0)
-		return count_drop(skb, hook, -verdict);
-	return TC_ACT_UNSPEC;
 }
