@@ -97,6 +97,7 @@ type node struct {
 	maps   *bpf.DatapathMaps
 	uplink packet.Device
 	a, b   pod
+	pins   string // see pinned
 }
 
 func newNode(t testing.TB) *node {

@@ -3,88 +3,102 @@
 package e2e
 
 import (
-	"fmt"
 	"net/netip"
-	"slices"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/culvert-cni/culvert/test/netns"
+	"github.com/culvert-cni/culvert/test/packet"
 )
 
-// ICMP types that tell of a TTL that ended.
-var timeExceeded = map[int]uint8{4: 11, 6: 3}
+// trace starts culvertctl on the node, which follows what matches args.
+func trace(t *testing.T, n *netns.Node, args ...string) *netns.Tracer {
+	t.Helper()
+	return netns.Trace(t, n.Start, filepath.Join(n.Bin.Dir, "culvertctl"), append(args, "--pin-path", n.PinPath)...)
+}
 
-// I1: a trace by UDP and by TCP shows every router on the way, the node as one of them,
-// and at the end the answer: through a hostPort, to a pod, by masquerade, between pods
-// and from a pod to its own hostPort.
-func TestPrivilegedI1Traceroute(t *testing.T) {
+// O2: with a filter, trace tells at each hook on a packet's way what became of it: where
+// culvert carries it, by whom it was translated, and where it left it to the stack.
+func TestPrivilegedO2TracePaths(t *testing.T) {
 	t.Parallel()
 	c := wire(t, netns.Layout{})
-	node, peer := c.Nodes[0], c.Outside()
-	far := extend(t, c, 1500)
-	far.Serve(t, 80)
-	a, _ := serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80)})
+	node, outside := c.Nodes[0], c.Outside()
+	pod, server := serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80)})
 	masq, _ := serve(t, node, netns.PodSpec{Name: "masq", Conf: masquerading()})
-	unlimit(t, node.NS)
-	for _, v := range families { // or the trace proves nothing
-		ask(t, masq.NS, call("udp", far.Addr(v), 80), want{server: far.Name, remote: only(node.Uplinks[0].Addr(v))})
-	}
-	up := node.Uplinks[0].Addr
-	ofNode := func(v int) []netip.Addr { // what it may call itself towards a pod
-		own := []netip.Addr{up(v), netip.MustParseAddr("fe80::1")}
-		if v == 4 {
-			own[1] = netip.MustParseAddr("169.254.1.1")
+	far := outside.Serve(t, 80)
+	id := func(p *netns.Pod) string { return p.ID + "/" + p.IfName }
+	for _, v := range families {
+		up, at := node.Uplinks[0], node.Uplinks[0].Addr(v)
+		hostPort, behind := netip.AddrPortFrom(at, 8080).String(), netip.AddrPortFrom(pod.Addr(v), 80).String()
+		away := netip.AddrPortFrom(outside.Addr(v), 80).String()
+
+		tr := trace(t, node, "--host", outside.Addr(v).String(), "--proto", "udp")
+		ask(t, outside.NS, call("udp", at, 8080), want{server: server.Name})
+		in := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "from_uplink" && r.Dst == hostPort })
+		if in.Verdict != "redirect" || in.ToDst != behind || in.ToSrc != in.Src || in.Device != up.Dev || in.OutDevice != pod.Host.Name || in.OutPod != id(pod) {
+			t.Errorf("request: %+v", in)
 		}
-		return own
-	}
-	hop := func(table map[int]netip.Addr) func(int) []netip.Addr {
-		return func(v int) []netip.Addr { return only(table[v]) }
-	}
-	byUplink := func(v int) []netip.Addr { return only(up(v)) }
-	byPeer := func(v int) []netip.Addr { return only(peer.Addr(v)) }
-	nearPeer := func(v int) []netip.Addr {
-		return only(map[int]netip.Addr{4: netip.MustParseAddr("10.20.0.1"), 6: netip.MustParseAddr("fd00:20::1")}[v])
-	}
-	for _, tc := range []struct {
-		name string
-		from *netns.NS
-		to   func(int) netip.Addr
-		port uint16
-		hops []func(int) []netip.Addr
-	}{
-		{"HostPort", far.NS, up, 8080, []func(int) []netip.Addr{hop(beyondNear), nearPeer, byUplink}},
-		{"Pod", far.NS, a.Addr, 80, []func(int) []netip.Addr{hop(beyondNear), nearPeer, byUplink}},
-		{"Masquerade", masq.NS, far.Addr, 80, []func(int) []netip.Addr{ofNode, byPeer, hop(beyondMiddle)}},
-		{"FromPod", a.NS, far.Addr, 80, []func(int) []netip.Addr{ofNode, byPeer, hop(beyondMiddle)}},
-		{"PodPod", masq.NS, a.Addr, 80, []func(int) []netip.Addr{ofNode}},
-		{"PodHostPort", masq.NS, up, 8080, []func(int) []netip.Addr{ofNode}},
-		{"SelfHostPort", a.NS, up, 8080, nil}, // to itself there is no hop
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			each(t, small, func(t *testing.T, proto string, v int) {
-				for ttl := 1; ttl <= len(tc.hops)+1; ttl++ {
-					o, err := tc.from.Try(call(proto, tc.to(v), tc.port), ttl)
-					if err == nil {
-						err = checkHop(o, v, ttl, tc.hops)
-					}
-					if err != nil {
-						t.Errorf("TTL %d: %v", ttl, err)
-					}
-				}
-			})
-		})
+		out := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "from_pod" && r.Src == behind })
+		if out.Verdict != "redirect" || out.ToSrc != hostPort || out.Dst != in.Src || out.Device != pod.Host.Name || out.Pod != id(pod) || out.OutDevice != up.Dev {
+			t.Errorf("answer: %+v", out)
+		}
+		if last := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "to_uplink" }); last.Verdict != "redirected" || last.Src != hostPort || last.Device != up.Dev {
+			t.Errorf("answer at the uplink: %+v", last)
+		}
+		ask(t, masq.NS, call("udp", outside.Addr(v), 80), want{server: far.Name, remote: only(at)})
+		if up := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "from_pod" && r.Dst == away }); up.Verdict != "pass" || up.Pod != id(masq) {
+			t.Errorf("to the stack: %+v", up)
+		}
+		if m := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "to_uplink" && r.Dst == away }); m.Verdict != "pass" || m.ToSrc == m.Src || m.Pod != id(masq) {
+			t.Errorf("masqueraded: %+v", m)
+		}
+		if m := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "from_uplink" && r.Src == away }); m.Verdict != "pass" || m.ToDst == m.Dst {
+			t.Errorf("its answer: %+v", m)
+		}
+		tr.Stop(t)
+
+		tr = trace(t, node, "--pod", pod.ID, "--port", "80", "--proto", "tcp")
+		ask(t, node.NS, call("tcp", at, 8080), want{server: server.Name})
+		if host := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "from_host" }); host.Verdict != "redirect" || host.Dst != hostPort || host.ToDst != behind || host.TCPFlags != "S" || host.Device != "lo" {
+			t.Errorf("from the host: %+v", host)
+		}
+		if back := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "from_pod" }); back.Verdict != "redirect" || back.OutDevice != "lo" || back.TCPFlags != "S." {
+			t.Errorf("to the host: %+v", back)
+		}
+		ask(t, node.NS, call("tcp", pod.Addr(v), 80), want{server: server.Name})
+		if down := tr.Find(t, func(r netns.Traced) bool { return r.Hook == "to_pod" && r.Verdict == "pass" }); down.Dst != behind || down.Pod != id(pod) {
+			t.Errorf("from the stack: %+v", down)
+		}
+		for _, r := range tr.Rest(t) {
+			if !strings.HasSuffix(r.Src, ":80") && !strings.HasSuffix(r.Dst, ":80") && !strings.HasSuffix(r.ToDst, ":80") && !strings.HasSuffix(r.ToSrc, ":80") || r.Proto != "tcp" {
+				t.Errorf("not asked for: %+v", r)
+			}
+		}
 	}
 }
 
-func checkHop(o netns.Outcome, v, ttl int, hops []func(int) []netip.Addr) error {
-	if ttl > len(hops) {
-		if !o.Answered {
-			return fmt.Errorf("want an answer, got %s", o)
-		}
-		return nil
+// O2: a second trace names the first one, and one that is killed leaves the way free at once.
+func TestPrivilegedO2TraceOfOne(t *testing.T) {
+	t.Parallel()
+	c := wire(t, netns.Layout{}, "source")
+	f := newForger(t, c)
+	node := f.node
+	first := trace(t, node)
+	program := filepath.Join(node.Bin.Dir, "culvertctl")
+	out, err := node.Run("", program, "--pin-path", node.PinPath, "trace")
+	if err == nil || !strings.Contains(err.Error(), "(culvertctl) follows packets already") {
+		t.Errorf("a second one: %v: %s", err, out)
 	}
-	if want := hops[ttl-1](v); o.Answered || o.Type != timeExceeded[v] || !slices.Contains(want, o.By) {
-		return fmt.Errorf("want time exceeded by one of %v, got %s", want, o)
+	first.Kill()
+	second := trace(t, node, "--count", "1")
+	forged := f.packet(netip.MustParseAddr("192.0.2.66"), f.victim.V4)
+	forged.Transport = packet.UDP{Src: 40000, Dst: 80}
+	if err := f.link.Send(forged.Frame()); err != nil {
+		t.Fatal(err)
 	}
-	return nil
+	if row := second.Next(t); row.Verdict != "drop" || row.Reason != "source" || row.Src != "192.0.2.66:40000" || row.Pod != f.pod.ID+"/"+f.pod.IfName {
+		t.Errorf("told of %+v", row)
+	}
+	second.Stop(t)
 }
