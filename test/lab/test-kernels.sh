@@ -12,7 +12,7 @@
 #   JOBS     guests side by side                                       [2]
 #   SLOW     how many of the slowest tests to list                     [0]
 #   VM_CPUS  processors a guest                                        [1 if JOBS > 1, else 2]
-#   PARTS    limits: the tests of limits (B1-B7); others: all but those  [others limits]
+#   PARTS    limits: the tests of limits (B1-B7, X3B); others: all but those  [others limits]
 #   VM_TIMEOUT, VM_MEM and what else vm-run.sh reads. Without KVM a guest is 10 to 30 times slower than
 #   the host: raise VM_TIMEOUT where the machine is busy.
 #
@@ -23,7 +23,7 @@ here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 : "${KERNELS:=6.1 6.12 6.18 7}" "${RUN:=}" "${ARGS:=}" "${TAGS:=}" "${JOBS:=2}" "${SLOW:=0}"
 : "${PKGS:=./bpf/... ./maps/... ./loader/... ./cmd/internal/... ./test/verifier ./test/e2e ./test/crash}"
 : "${CULVERT_LAB:=/tmp/culvert-lab}" "${PARTS:=others limits}"
-LIMITS='^TestPrivilegedB[0-9]' OTHERS='^Test[^P]|^TestPrivileged([^B]|B[^0-9])'
+LIMITS='^TestPrivileged(X3)?B[0-9]' OTHERS='^Test[^P]|^TestPrivileged([^BX]|B[^0-9]|X[^3]|X3[^B]|X3B[^0-9])'
 export VM_TIMEOUT=${VM_TIMEOUT:-3600} VM_MEM=${VM_MEM:-2048} VM_CPUS=${VM_CPUS:-$((JOBS > 1 ? 1 : 2))}
 # Loaded beforehand, as the guest's tools ask for some of them by names that no alias leads to.
 export VM_MODULES=${VM_MODULES:-veth sctp bridge vxlan dummy ifb tun sch_ingress cls_bpf act_bpf act_mirred act_gact
