@@ -106,7 +106,7 @@ func (o options) counts() ([]int, error) {
 
 func measureLimits(ctx context.Context, o options) (*report.Part, error) {
 	cell := map[bool]time.Duration{false: 3 * time.Second, true: 2 * time.Second}[o.short]
-	return limits.Contest(ctx, limits.Options{Rounds: o.either(5, 1), Time: cell, Short: o.short, Budget: 6 * time.Minute, Bin: o.bin,
+	return limits.Contest(ctx, limits.Options{Rounds: o.either(3, 1), Time: cell, Short: o.short, Budget: 5 * time.Minute, Bin: o.bin,
 		Step: func(done, total int, what string) { o.progress.Step(limits.Name, done, total, what) }})
 }
 

@@ -147,9 +147,22 @@ func (s *stage) fill(ctx context.Context, b *bed) error {
 			}
 			some = append(some, pod)
 		}
-		if err := errors.Join(parallel(some, func(_ int, p *node.Pod) error { return p.Add(ctx) })...); err != nil {
+		if err := errors.Join(parallel(some, func(_ int, p *node.Pod) error { return stays(ctx, p) })...); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// stays makes a pod. Plugins that get into each other's way are given a second try: a node
+// is not lost for one pod.
+func stays(ctx context.Context, p *node.Pod) error {
+	err := p.Add(ctx)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	if err2 := errors.Join(p.Del(ctx), p.Add(ctx)); err2 != nil {
+		return errors.Join(err, err2)
 	}
 	return nil
 }
