@@ -26,15 +26,22 @@ func (c Chain) Missing() string {
 	return ""
 }
 
-func (c Chain) conflist(dir, pins string) string {
-	ipam := fmt.Sprintf(`{"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.244.0.0/16"}], [{"subnet": "fd00:244::/64"}]],
+// name of the network.
+const name = "bench"
+
+func ipamConfig(dir string) string {
+	return fmt.Sprintf(`{"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.244.0.0/16"}], [{"subnet": "fd00:244::/64"}]],
 		"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}`, dir+"/ipam")
+}
+
+func (c Chain) conflist(dir, pins string) string {
+	ipam := ipamConfig(dir)
 	plugins := c.reference(ipam)
 	if c.Backend == "" {
 		plugins = fmt.Sprintf(`{"type": "culvert", "pinPath": %q, "ipam": %s, "ipMasq": %t,
 			"capabilities": {"portMappings": true, "bandwidth": true}}`, pins, ipam, c.Masq)
 	}
-	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "bench", "plugins": [%s]}`, plugins)
+	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "plugins": [%s]}`, name, plugins)
 }
 
 func (c Chain) reference(ipam string) string {

@@ -9,23 +9,18 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"time"
+	"strings"
 
+	"github.com/culvert-cni/culvert/test/bench/node"
 	"github.com/culvert-cni/culvert/test/bench/report"
 	"github.com/culvert-cni/culvert/test/netns"
 )
 
-// floor is what a verb cannot do without: the processes of culvert and of its IPAM plugin,
-// which say their versions and end, and the kernel's work for a pod's veth pair, addresses
-// and routes, made by one ip(8), less what ip takes for nothing.
-const (
-	floor     = "floor"
-	floorOwn  = "floor, of it culvert's process"
-	floorIPAM = "floor, of it host-local's process"
-)
-
-func (s *stage) floor(ctx context.Context, r report.Round) error {
-	b := s.beds[0]
+// floor is what culvert's verbs cannot do without on a node: a process of culvert, which says
+// its version and ends; the verb of host-local, whom every chain here asks; and the kernel's
+// work for a pod's veth pair, addresses and routes, made by one ip(8), less what ip takes
+// for nothing.
+func (b *bed) floor(ctx context.Context, bin node.Binaries, r report.Round) error {
 	pod := b.spaces[0]
 	var failed []error
 	spent := func(times int, run func() error) float64 {
@@ -35,10 +30,16 @@ func (s *stage) floor(ctx context.Context, r report.Round) error {
 		}
 		return ms(childrenCPU()-before) / float64(times)
 	}
-	start := time.Now()
-	own := spent(5, func() error { return version(ctx, b.NS, filepath.Join(s.Bin.Culvert, "culvert")) })
-	ipam := spent(5, func() error { return version(ctx, b.NS, filepath.Join(s.Bin.Ref, "host-local")) })
-	took, processes := time.Since(start)/5, own+ipam
+	process := spent(5, func() error {
+		return b.exec(ctx, filepath.Join(bin.Culvert, "culvert"), `{"cniVersion": "1.0.0"}`, "CNI_COMMAND=VERSION")
+	})
+	ipam := map[string]float64{}
+	for _, verb := range verbs {
+		ipam[verb] = spent(1, func() error {
+			return b.exec(ctx, filepath.Join(bin.Ref, "host-local"), b.IPAM(), "CNI_COMMAND="+verb, "CNI_CONTAINERID=floor", "CNI_IFNAME=eth0",
+				"CNI_NETNS="+pod.Path(), "CNI_PATH="+bin.Ref)
+		})
+	}
 	nothing := func(ns *netns.NS) float64 {
 		return spent(1, func() error { return batch(ctx, ns, "") })
 	}
@@ -51,26 +52,32 @@ func (s *stage) floor(ctx context.Context, r report.Round) error {
 	})
 	one := nothing(b.NS)
 	gone := spent(1, func() error { return batch(ctx, b.NS, "link del floor0\n") })
-	r.Put(floorOwn, CPU("CHECK"), own)
-	r.Put(floorIPAM, CPU("CHECK"), ipam)
-	r.Put(floor, CPU("ADD"), processes+max(made-both, 0))
-	r.Put(floor, CPU("CHECK"), processes)
-	r.Put(floor, CPU("DEL"), processes+max(gone-one, 0))
-	r.Put(floor, wall("CHECK"), ms(took))
+	kernel := map[string]float64{"ADD": max(made-both, 0), "DEL": max(gone-one, 0)}
+	path := pathName(floor, b.pods, b.hostPorts, 1)
+	for _, verb := range verbs {
+		r.Put(path, CPU(verb), process+ipam[verb]+kernel[verb])
+		r.Put(path+ofIPAM, CPU(verb), ipam[verb])
+	}
 	return errors.Join(failed...)
 }
 
-func version(ctx context.Context, ns *netns.NS, plugin string) error {
+// Names of the floor's paths.
+const (
+	floor  = "floor"
+	ofIPAM = ": host-local's share"
+)
+
+// exec runs a plugin on the node.
+func (b *bed) exec(ctx context.Context, plugin, stdin string, env ...string) error {
 	cmd := exec.CommandContext(ctx, plugin)
-	cmd.Env = []string{"CNI_COMMAND=VERSION"}
-	cmd.Stdin = bytes.NewReader([]byte(`{"cniVersion": "1.0.0"}`))
+	cmd.Env = env
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := ns.Start(cmd); err != nil {
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &out
+	if err := b.Start(cmd); err != nil {
 		return err
 	}
 	if err := cmd.Wait(); err != nil {
-		return fmt.Errorf("%s VERSION: %w: %s", plugin, err, out.Bytes())
+		return fmt.Errorf("%s %s: %w: %s", plugin, env[0], err, out.Bytes())
 	}
 	return nil
 }

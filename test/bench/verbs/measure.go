@@ -26,6 +26,8 @@ const (
 	Late      report.Metric = "hostPorts late" // did not answer when ADD returned
 )
 
+var verbs = []string{"ADD", "CHECK", "DEL"}
+
 func wall(verb string) report.Metric { return report.Metric(verb + " wall ms") }
 
 // CPU time of a call.
@@ -44,7 +46,7 @@ func (b *bed) measure(ctx context.Context, path string, n int, r report.Round) e
 	}
 	var failed []error
 	late := make([]error, n)
-	for _, verb := range []string{"ADD", "CHECK", "DEL"} {
+	for _, verb := range verbs {
 		walls := make([]float64, n)
 		before, start := childrenCPU(), time.Now()
 		errs := parallel(pods, func(i int, p *node.Pod) error {

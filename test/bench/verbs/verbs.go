@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/culvert-cni/culvert/test/bench/node"
@@ -48,9 +49,11 @@ func Run(ctx context.Context, o Options) (*report.Part, error) {
 	for _, j := range jobs {
 		if !slices.Contains(part.Paths, j.path) {
 			part.Paths = append(part.Paths, j.path)
+			if strings.HasPrefix(j.path, floor) {
+				part.Paths = append(part.Paths, j.path+ofIPAM)
+			}
 		}
 	}
-	part.Paths = append(part.Paths, floorOwn, floorIPAM)
 	slow, skipped, start := map[string]bool{}, map[string]bool{}, time.Now()
 	for at, j := range jobs {
 		if err := ctx.Err(); err != nil {
@@ -104,9 +107,10 @@ func (s *stage) jobs() []job {
 					path := pathName(b.Chain.Name, b.pods, b.hostPorts, n)
 					all = append(all, job{round, path, n, func(ctx context.Context, r report.Round) error { return b.measure(ctx, path, n, r) }})
 				}
-			}
-			if n == 1 && len(s.beds) > 0 {
-				all = append(all, job{round, floor, n, s.floor})
+				if n == 1 && b.Chain.Backend == "" {
+					path := pathName(floor, b.pods, b.hostPorts, n)
+					all = append(all, job{round, path, n, func(ctx context.Context, r report.Round) error { return b.floor(ctx, s.Bin, r) }})
+				}
 			}
 		}
 	}

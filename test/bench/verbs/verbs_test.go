@@ -23,11 +23,11 @@ func TestBarsNameWhatIsMeasured(t *testing.T) {
 		known = append(known, j.path)
 	}
 	for _, b := range Bars() {
-		if !slices.Contains(known, b.Path) || b.To != "" && !slices.Contains(known, b.To) {
-			t.Errorf("%s: nothing measures %q or %q", b.ID, b.Path, b.To)
+		if !slices.Contains(known, b.Path) || b.To != "" && !slices.Contains(known, b.To) || b.Floor != "" && !slices.Contains(known, b.Floor) {
+			t.Errorf("%s: nothing measures %q, %q or %q", b.ID, b.Path, b.To, b.Floor)
 		}
 	}
-	if got, want := len(known), 3*(12+1)+3*9+2*9; got != want {
+	if got, want := len(known), 3*(12+4)+3*9+2*9; got != want {
 		t.Errorf("%d cells, want %d", got, want)
 	}
 }
