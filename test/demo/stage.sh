@@ -154,6 +154,29 @@ measure() { # DIRECTION LIMIT [-R]
   fail "the $1 limit does not hold"
 }
 
+# Pod b sends from an address that is not its own, and somebody watches.
+watched() {
+  printf '   node# culvertctl trace --count 1 &\n'
+  within node culvertctl trace --count 1 >"$state/trace" 2>&1 &
+  poll grep -q following "$state/trace"
+  on b ip addr add 198.51.100.7/32 dev eth0
+  expect '(nothing)' b curl -s --max-time 1 --interface 198.51.100.7 "http://$a4"
+  poll grep -q 'drop source tcp 198.51.100.7' "$state/trace"
+  indent <"$state/trace"
+  on node culvertctl counters
+}
+
+# What passes, while somebody loads from b for a few seconds.
+live() {
+  printf '   outside# iperf3 -C cubic -c %s -t 4 -R &\n' "$b4"
+  within outside iperf3 --connect-timeout 3000 -C cubic -c "$b4" -t 4 -R >/dev/null &
+  local load=$!
+  poll busy
+  on node culvertctl top --once
+  wait "$load"
+}
+busy() { within outside ss -Htn "dport = :5201" | awk '{n++} END {exit n < 2}'; } # control and data
+
 views() {
   local map
   for map in pods hostports limits; do on node bpftool map dump pinned "$pins/maps/$map"; done
@@ -188,6 +211,10 @@ hostport
 step "The limits of b, measured"
 measure ingress "$ingress"
 measure egress "$egress" -R
+step "Who takes what, live"
+live
+step "A drop, as it happens, and counted"
+watched
 step "State lives in kernel maps: as bpftool and culvertctl show them"
 views
 step "No rule exists because of us"
