@@ -361,7 +361,7 @@ func TestPrivilegedMapsCarryBTF(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name := range spec.Maps {
-		if name[0] == '.' {
+		if name[0] == '.' || spec.Maps[name].Type == ebpf.RingBuf { // has no keys and no values
 			continue
 		}
 		m, err := ebpf.LoadPinnedMap(dir+"/"+name, nil)
