@@ -77,7 +77,7 @@ func Run(ctx context.Context, o Options) (*report.Part, error) {
 		slow[j.path] = j.parallel > 1 && time.Since(begin) > tooLong
 	}
 	if len(skipped) > 0 {
-		part.Fail("time was up after %s: %d cells had less rounds", o.Budget, len(skipped))
+		part.Fail("time was up after %s: %d cells have fewer rounds", o.Budget, len(skipped))
 	}
 	return part, ctx.Err()
 }
