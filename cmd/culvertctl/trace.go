@@ -73,8 +73,8 @@ func newTrace(a *app) *cobra.Command {
 // traceProtos are the values of --proto; ICMP is that of both families.
 var traceProtos = map[string]uint8{"icmp": unix.IPPROTO_ICMP, "sctp": unix.IPPROTO_SCTP, "tcp": unix.IPPROTO_TCP, "udp": unix.IPPROTO_UDP}
 
-// filter makes of the flags what the datapath compares.
-func (f traceFlags) filter(set *maps.Set) (maps.TraceFilter, error) {
+// filter makes of the flags what the datapath compares, but for the pod.
+func (f traceFlags) filter() (maps.TraceFilter, error) {
 	proto, ok := traceProtos[f.proto]
 	if !ok && f.proto != "" {
 		return maps.TraceFilter{}, usage("--proto %q is unknown: use tcp, udp, sctp or icmp", f.proto)
@@ -87,27 +87,27 @@ func (f traceFlags) filter(set *maps.Set) (maps.TraceFilter, error) {
 		}
 		filter.Host = host.Unmap().WithZone("")
 	}
-	if f.pod != "" {
-		pod, err := findPod(set, f.pod)
-		if err != nil {
-			return filter, err
-		}
-		filter.Ifindex = pod.Ifindex
-	}
-	filter.DropsOnly = f.dropsOnly || filter == maps.TraceFilter{}
+	filter.DropsOnly = f.dropsOnly || f.pod == "" && filter == maps.TraceFilter{}
 	return filter, nil
 }
 
 // trace prints until it is told to end, has printed enough, or the datapath is gone.
 func trace(ctx context.Context, a *app, f traceFlags, c *cobra.Command) error {
+	filter, err := f.filter()
+	if err != nil {
+		return err
+	}
 	d, err := a.open()
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	filter, err := f.filter(d.Maps)
-	if err != nil {
-		return err
+	if f.pod != "" {
+		pod, err := findPod(d.Maps, f.pod)
+		if err != nil {
+			return err
+		}
+		filter.Ifindex = pod.Ifindex
 	}
 	t, err := d.Trace()
 	if err != nil {
