@@ -95,10 +95,7 @@ func TestMetricsPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
-	for _, row := range regexp.MustCompile("(?m)^\\| `culvert_.*$").FindAllString(string(page), -1) {
-		told = append(told, row)
-	}
+	told := regexp.MustCompile("(?m)^\\| `culvert_.*$").FindAllString(string(page), -1)
 	kinds := map[string]string{"1": "counter", "2": "gauge"}
 	var want []string
 	for _, m := range catalogue {
