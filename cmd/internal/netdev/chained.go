@@ -82,14 +82,23 @@ func (h *Handle) HasClsactQdisc(index int) (bool, error) {
 	return q.kind == "clsact" || q.kind == "ingress", err
 }
 
+// busyTimeout is how long a qdisc is asked for again that the kernel keeps while somebody
+// else's request for a filter of it is under way.
+const busyTimeout = time.Second
+
 // DropClsact deletes the clsact qdisc of a device if no filter is left in it. It is no
 // error that there is none, or no device.
 func (h *Handle) DropClsact(index int) error {
-	for start := time.Now(); ; time.Sleep(time.Millisecond) {
+	deadline := time.After(busyTimeout)
+	for {
 		err := h.dropClsact(index)
-		// The kernel refuses while somebody else's request for a filter of it is under way.
-		if !errors.Is(err, unix.EBUSY) || time.Since(start) > time.Second {
+		if !errors.Is(err, unix.EBUSY) {
 			return err
+		}
+		select {
+		case <-deadline:
+			return err
+		case <-time.After(time.Millisecond):
 		}
 	}
 }
