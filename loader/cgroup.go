@@ -5,6 +5,7 @@ package loader
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -27,7 +28,7 @@ func (d *Datapath) attachSockets() error {
 	if exists(pin) {
 		return nil
 	}
-	root, err := cgroupMount("/proc/self/mountinfo")
+	root, err := cgroupMount([]string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, "/proc/self/mountinfo")
 	if err != nil {
 		return fmt.Errorf("find cgroups: %w", err)
 	}
@@ -78,11 +79,24 @@ func (d *Datapath) nameNetns() error {
 }
 
 // cgroupMount finds where the root of the cgroups v2 is mounted, "" if nowhere: beside v1
-// the place is anybody's choice. (A mount of our own would do, but would reset what the
-// others' options, as nsdelegate, say of all.)
-func cgroupMount(mountinfo string) (string, error) {
+// the place is anybody's choice. The usual ones are looked at first, since a node has
+// thousands of mounts, and the kernel takes milliseconds to list them. (A mount of our own
+// would do, but would reset what the others' options, as nsdelegate, say of all.)
+func cgroupMount(usual []string, mountinfo string) (string, error) {
+	for _, path := range usual {
+		if isCgroupRoot(path) {
+			return path, nil
+		}
+	}
 	mounts, err := os.ReadFile(mountinfo) // a line may be long: an overlay of hundreds of layers
 	return cgroupRoot(string(mounts)), err
+}
+
+// isCgroupRoot says whether the root of the cgroups v2 is mounted at path: no other cgroup
+// lacks the file cgroup.type (Linux, Documentation/admin-guide/cgroup-v2.rst).
+func isCgroupRoot(path string) bool {
+	var st unix.Statfs_t
+	return unix.Statfs(path, &st) == nil && uint32(st.Type) == unix.CGROUP2_SUPER_MAGIC && !exists(filepath.Join(path, "cgroup.type"))
 }
 
 func cgroupRoot(mounts string) string {

@@ -3,6 +3,7 @@
 package loader
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,8 +25,28 @@ func TestCgroupMount(t *testing.T) {
 		if err := os.WriteFile(file, []byte(mounts), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := cgroupMount(file); got != want || err != nil {
+		if got, err := cgroupMount([]string{t.TempDir()}, file); got != want || err != nil {
 			t.Errorf("%q: got %q, %v, want %q", mounts, got, err, want)
 		}
+	}
+}
+
+// The usual places are as good as the list of mounts, and a cgroup below is no root.
+func TestPrivilegedCgroupRoot(t *testing.T) {
+	root, err := cgroupMount(nil, "/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if root == "" {
+		t.Skip("no cgroups v2 are mounted")
+	}
+	below := filepath.Join(root, fmt.Sprintf("culvert-test-%d", os.Getpid()))
+	if err := os.Mkdir(below, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(below)
+	got, err := cgroupMount([]string{t.TempDir(), below, root}, "/nowhere")
+	if got != root || err != nil {
+		t.Errorf("got %q, %v, want %q", got, err, root)
 	}
 }

@@ -5,6 +5,12 @@
 // kernel maps, devices and routes. Stdout carries the result or the error, nothing else.
 package main
 
+// A run is too short to look for a limit of processors: the runtime would read the list of
+// mounts for it, and a node with hundreds of pods has thousands.
+//
+//go:debug containermaxprocs=0
+//go:debug updatemaxprocs=0
+
 import (
 	"context"
 	"fmt"
