@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command culvert is the CNI plugin. It reads its configuration and the verb as CNI says
-// (CNI_COMMAND, stdin), does its work and is gone: nothing of it stays but rows in
-// kernel maps, devices and routes. Stdout carries the result or the error, nothing else.
-package main
-
 // A run is too short to look for a limit of processors: the runtime would read the list of
 // mounts for it, and a node with hundreds of pods has thousands.
 //
 //go:debug containermaxprocs=0
 //go:debug updatemaxprocs=0
+
+// Command culvert is the CNI plugin. It reads its configuration and the verb as CNI says
+// (CNI_COMMAND, stdin), does its work and is gone: nothing of it stays but rows in
+// kernel maps, devices and routes. Stdout carries the result or the error, nothing else.
+package main
 
 import (
 	"context"
