@@ -18,6 +18,42 @@ type DatapathAddr struct {
 	Ip [16]uint8
 }
 
+type DatapathAddress struct {
+	_         structs.HostLayout
+	SinceNs   uint64
+	Container [128]int8
+	Ifname    [16]int8
+	State     DatapathAddressState
+	Pad       uint32
+	Addrs     [8]DatapathAddr
+	Netns     uint64
+	NetnsPath [128]int8
+}
+
+type DatapathAddressKey struct {
+	_       structs.HostLayout
+	Network [64]int8
+	Addr    DatapathAddr
+	Kind    DatapathAddressKind
+	Pad     uint32
+}
+
+type DatapathAddressKind uint32
+
+const (
+	DatapathAddressKindADDRESS_LEASE   DatapathAddressKind = 0
+	DatapathAddressKindADDRESS_OWNER   DatapathAddressKind = 1
+	DatapathAddressKindADDRESS_CURSOR  DatapathAddressKind = 2
+	DatapathAddressKindADDRESS_REBUILT DatapathAddressKind = 3
+)
+
+type DatapathAddressState uint32
+
+const (
+	DatapathAddressStateADDRESS_HELD     DatapathAddressState = 1
+	DatapathAddressStateADDRESS_RELEASED DatapathAddressState = 2
+)
+
 type DatapathCidr struct {
 	_        structs.HostLayout
 	Networks [8][64]int8
@@ -345,6 +381,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	DatapathMapAddresses                 = "addresses"
 	DatapathMapConfig                    = "config"
 	DatapathMapCounters                  = "counters"
 	DatapathMapEvents                    = "events"
@@ -433,6 +470,7 @@ type DatapathProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type DatapathMapSpecs struct {
+	Addresses *ebpf.MapSpec `ebpf:"addresses"`
 	Config    *ebpf.MapSpec `ebpf:"config"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	Events    *ebpf.MapSpec `ebpf:"events"`
@@ -487,6 +525,7 @@ func (o *DatapathObjects) Close() error {
 //
 // It can be passed to LoadDatapathObjects or ebpf.CollectionSpec.LoadAndAssign.
 type DatapathMaps struct {
+	Addresses *ebpf.Map `ebpf:"addresses"`
 	Config    *ebpf.Map `ebpf:"config"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	Events    *ebpf.Map `ebpf:"events"`
@@ -505,6 +544,7 @@ type DatapathMaps struct {
 
 func (m *DatapathMaps) Close() error {
 	return _DatapathClose(
+		m.Addresses,
 		m.Config,
 		m.Counters,
 		m.Events,

@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -190,7 +191,7 @@ func (d *Datapath) current() bool {
 			return false
 		}
 	}
-	for _, name := range traceTables {
+	for _, name := range slices.Concat(traceTables, addressTables) {
 		if _, err := os.Lstat(filepath.Join(d.dirs.maps, name)); err != nil {
 			return false
 		}
