@@ -25,7 +25,7 @@ export CGO_ENABLED := 0
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 
 BUILD := $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
-PROGRAMS := culvert culvertctl
+PROGRAMS := culvert culvert-ipam culvertctl
 # What the tests and the demo put beside culvert: versions are those of go.mod's tool lines.
 REF := github.com/containernetworking/plugins/plugins
 REF_PLUGINS := $(addprefix $(REF)/,ipam/host-local ipam/static main/bridge main/loopback main/ptp \
@@ -42,7 +42,7 @@ help: ## list the targets
 deps: ## install the Debian packages that the demo and the tests need (quiet when all are there)
 	@test/install-deps.sh base
 
-build: ## build bin/culvert and bin/culvertctl
+build: ## build bin/culvert, bin/culvert-ipam and bin/culvertctl
 	$(BUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 
 ref: ## build what tests and demo put beside culvert: reference plugins and cnitool, other releases of it
@@ -99,8 +99,8 @@ lint: ## golangci-lint, clang-format
 	$(GOLANGCI) run --allow-parallel-runners ./...
 	clang-format-19 --dry-run -Werror $(C_FILES) # -i mends it
 
-install: build ## install the plugin into CNI_BIN_DIR; culvertctl, its manual and completions into PREFIX
-	install -D -m 0755 bin/culvert $(DESTDIR)$(CNI_BIN_DIR)/culvert
+install: build ## install the plugins into CNI_BIN_DIR; culvertctl, its manual and completions into PREFIX
+	install -D -m 0755 -t $(DESTDIR)$(CNI_BIN_DIR) bin/culvert bin/culvert-ipam
 	install -D -m 0755 bin/culvertctl $(DESTDIR)$(PREFIX)/bin/culvertctl
 	install -D -m 0644 -t $(DESTDIR)$(PREFIX)/share/man/man8 docs/man/*.8
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)

@@ -54,6 +54,39 @@ func readWitness(l netdev.Link) (i maps.Iface, ok bool) {
 	return i, err == nil && HostName(i.Owner) == l.Name
 }
 
+// Witnesses are the pods that the node's own devices and routes tell of: the alias of the veth
+// says whose it is, and its host routes which addresses it has. One whose namespace
+// cannot be opened has no Netns.
+func Witnesses(node *netdev.Handle) ([]maps.Iface, error) {
+	links, err := node.LinksNamed(IsHostName)
+	if err != nil || len(links) == 0 {
+		return nil, err
+	}
+	routes, err := node.OwnRoutes()
+	if err != nil {
+		return nil, err
+	}
+	addrs := map[int][]netip.Addr{}
+	for _, r := range routes {
+		if r.Dst.IsSingleIP() {
+			addrs[r.Index] = append(addrs[r.Index], r.Dst.Addr())
+		}
+	}
+	var pods []maps.Iface
+	for _, l := range links {
+		i, ok := readWitness(l)
+		if i.Addrs = addrs[l.Index]; !ok || l.Kind != "veth" || len(i.Addrs) == 0 {
+			continue
+		}
+		if ns, err := netdev.OpenNamespace(i.NetnsPath); err == nil {
+			i.Netns = ns.Inode
+			ns.Close()
+		}
+		pods = append(pods, i)
+	}
+	return pods, nil
+}
+
 // Rebuild writes the rows of pods that live and that no row tells of. It gives a sentence
 // for each, and goes on after an error.
 func (d *Deps) Rebuild() (done []string, err error) {
