@@ -71,9 +71,7 @@ func (s *session) collectAddresses(ctx context.Context, done podnet.Collected) e
 	if err != nil {
 		return err
 	}
-	plugin := s.ipam()
-	plugin.Stdin = stdin
-	return plugin.GC(ctx)
+	return s.ipamWith(stdin).GC(ctx)
 }
 
 // parseAttachments leaves nil where there is no list; an empty list stays one.

@@ -31,11 +31,19 @@ func podRanges(top object) []netip.Prefix {
 		Ranges    [][]ipRange
 		Addresses []struct{ Address string }
 	}
-	var runtime struct{ IPRanges [][]ipRange }
+	var runtime struct{ IPRanges []json.RawMessage }
 	_ = json.Unmarshal(top.raw("ipam"), &ipam)
 	_ = json.Unmarshal(top.raw("runtimeConfig"), &runtime)
 	texts := []string{ipam.Subnet}
-	for _, set := range append(ipam.Ranges, runtime.IPRanges...) {
+	sets := ipam.Ranges
+	for _, raw := range runtime.IPRanges {
+		set, flat := []ipRange{}, ipRange{}
+		if json.Unmarshal(raw, &set) != nil && json.Unmarshal(raw, &flat) == nil {
+			set = []ipRange{flat} // containerd's library makes no list of lists
+		}
+		sets = append(sets, set)
+	}
+	for _, set := range sets {
 		for _, r := range set {
 			texts = append(texts, r.Subnet)
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/culvert-cni/culvert/cmd/internal/ipam"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
@@ -102,10 +101,6 @@ func (s *session) options() loader.Options {
 
 func (s *session) owner() maps.Owner {
 	return maps.Owner{Network: s.conf.name, Container: s.args.ContainerID, IfName: s.args.IfName}
-}
-
-func (s *session) ipam() *ipam.Plugin {
-	return &ipam.Plugin{Type: s.conf.ipamType, Stdin: s.args.StdinData, Args: s.args.Args, Path: s.args.Path}
 }
 
 func (s *session) deps(dp *loader.Datapath) *podnet.Deps {
