@@ -7,6 +7,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
 )
@@ -18,7 +19,7 @@ func check(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	if c.prevResult == nil {
-		return badValue("prevResult", "(none)", "CHECK needs the result of ADD")
+		return netconf.Bad("prevResult", "(none)", "CHECK needs the result of ADD")
 	}
 	s, err := openPodSession("CHECK", args, c)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types/create"
 
 	"github.com/culvert-cni/culvert/cmd/internal/ipam"
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
 )
@@ -56,7 +57,7 @@ func parse(stdin []byte, cniArgs string) (*conf, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, part := range []func(object) error{c.parseIPAM, c.parseNode, c.parseMasquerade, c.parseHostports, c.parseBandwidth, c.parseDNS, c.parseReplaced, c.parsePrevResult, c.parseMode} {
+	for _, part := range []func(netconf.Object) error{c.parseIPAM, c.parseNode, c.parseMasquerade, c.parseHostports, c.parseBandwidth, c.parseDNS, c.parseReplaced, c.parsePrevResult, c.parseMode} {
 		if err := part(top); err != nil {
 			return nil, err
 		}
@@ -77,39 +78,39 @@ func parseForDelete(stdin []byte) (*conf, error) {
 
 // parseBasics decodes the keys that every verb needs. With a bad value it gives what it
 // could read beside the error.
-func parseBasics(stdin []byte) (object, *conf, error) {
-	top, err := decodeObject("", stdin)
+func parseBasics(stdin []byte) (netconf.Object, *conf, error) {
+	top, err := netconf.Decode("", stdin)
 	if err != nil {
-		return object{}, nil, types.NewError(types.ErrDecodingFailure, "cannot decode configuration", err.Error())
+		return netconf.Object{}, nil, types.NewError(types.ErrDecodingFailure, "cannot decode configuration", err.Error())
 	}
 	c := &conf{pinPath: loader.DefaultPinPath, attach: loader.AttachAuto, loopback: true}
 	return top, c, firstError(
-		top.get("cniVersion", &c.cniVersion),
-		top.get("name", &c.name),
+		top.Get("cniVersion", &c.cniVersion),
+		top.Get("name", &c.name),
 		c.parsePins(top),
 		c.parseLog(top),
 	)
 }
 
-func (c *conf) parsePins(top object) error {
+func (c *conf) parsePins(top netconf.Object) error {
 	path, attach := c.pinPath, string(c.attach)
-	if err := firstError(top.get("pinPath", &path), top.get("attach", &attach)); err != nil {
+	if err := firstError(top.Get("pinPath", &path), top.Get("attach", &attach)); err != nil {
 		return err
 	}
 	if !filepath.IsAbs(path) {
-		return top.bad("pinPath", "not an absolute path")
+		return top.Bad("pinPath", "not an absolute path")
 	}
 	switch mode := loader.AttachMode(attach); mode {
 	case loader.AttachAuto, loader.AttachTCX, loader.AttachClsact:
 		c.pinPath, c.attach = filepath.Clean(path), mode
 		return nil
 	}
-	return top.bad("attach", `none of "auto", "tcx", "clsact"`)
+	return top.Bad("attach", `none of "auto", "tcx", "clsact"`)
 }
 
-func (c *conf) parseLog(top object) error {
+func (c *conf) parseLog(top netconf.Object) error {
 	var level string
-	if err := firstError(top.get("logFile", &c.logFile), top.get("logLevel", &level)); err != nil {
+	if err := firstError(top.Get("logFile", &c.logFile), top.Get("logLevel", &level)); err != nil {
 		return err
 	}
 	switch strings.ToLower(level) {
@@ -122,22 +123,22 @@ func (c *conf) parseLog(top object) error {
 	case "error":
 		c.logLevel = slog.LevelError
 	default:
-		return top.bad("logLevel", `none of "debug", "info", "warn", "error"`)
+		return top.Bad("logLevel", `none of "debug", "info", "warn", "error"`)
 	}
 	return nil
 }
 
-func (c *conf) parseIPAM(top object) error {
-	section, err := top.object("ipam")
+func (c *conf) parseIPAM(top netconf.Object) error {
+	section, err := top.Object("ipam")
 	if err != nil {
 		return err
 	}
-	if err := section.get("type", &c.ipamType); err != nil {
+	if err := section.Get("type", &c.ipamType); err != nil {
 		return err
 	}
 	if why := unfitIPAM(c.ipamType); why != "" {
 		c.ipamType = ""
-		return section.bad("type", why)
+		return section.Bad("type", why)
 	}
 	return nil
 }
@@ -155,16 +156,16 @@ func unfitIPAM(kind string) string {
 	return ""
 }
 
-func (c *conf) parseNode(top object) error {
-	if err := firstError(top.get("mtu", &c.mtu), top.get("uplinks", &c.uplinks)); err != nil {
+func (c *conf) parseNode(top netconf.Object) error {
+	if err := firstError(top.Get("mtu", &c.mtu), top.Get("uplinks", &c.uplinks)); err != nil {
 		return err
 	}
 	if c.mtu != 0 && (c.mtu < 68 || c.mtu > 65535) {
-		return top.bad("mtu", "not 0 and not in 68-65535")
+		return top.Bad("mtu", "not 0 and not in 68-65535")
 	}
 	for _, name := range c.uplinks {
 		if name == "" || len(name) > 15 || strings.ContainsAny(name, "/ ") {
-			return top.bad("uplinks", "holds something that is no device name")
+			return top.Bad("uplinks", "holds something that is no device name")
 		}
 	}
 	return nil
@@ -172,31 +173,31 @@ func (c *conf) parseNode(top object) error {
 
 // parseDNS reads the key dns, and the capability of that name over it, which spells its
 // fields otherwise.
-func (c *conf) parseDNS(top object) error {
-	if err := top.get("dns", &c.dns); err != nil {
+func (c *conf) parseDNS(top netconf.Object) error {
+	if err := top.Get("dns", &c.dns); err != nil {
 		return err
 	}
-	runtime, err := top.object("runtimeConfig")
+	runtime, err := top.Object("runtimeConfig")
 	if err != nil {
 		return err
 	}
-	dns, err := runtime.object("dns")
+	dns, err := runtime.Object("dns")
 	if err != nil {
 		return err
 	}
 	return firstError(
-		dns.get("servers", &c.dns.Nameservers),
-		dns.get("searches", &c.dns.Search),
-		dns.get("options", &c.dns.Options),
+		dns.Get("servers", &c.dns.Nameservers),
+		dns.Get("searches", &c.dns.Search),
+		dns.Get("options", &c.dns.Options),
 	)
 }
 
-func (c *conf) parsePrevResult(top object) error {
-	raw := top.raw("prevResult")
+func (c *conf) parsePrevResult(top netconf.Object) error {
+	raw := top.Raw("prevResult")
 	if raw == nil {
 		return nil
 	}
-	fail := func(err error) error { return badValue("prevResult", show(raw), err.Error()) }
+	fail := func(err error) error { return netconf.Bad("prevResult", netconf.Show(raw), err.Error()) }
 	version, err := create.DecodeVersion(raw)
 	if err != nil {
 		return fail(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 )
 
@@ -125,7 +126,7 @@ func TestParseBadValue(t *testing.T) {
 	} {
 		t.Run(tt.want, func(t *testing.T) {
 			_, err := parse([]byte(config(tt.keys)), "")
-			var bad podnet.BadValue
+			var bad netconf.BadValue
 			if !errors.As(err, &bad) {
 				t.Fatalf("got %v, want a BadValue", err)
 			}

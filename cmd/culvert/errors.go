@@ -9,6 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/culvert-cni/culvert/cmd/internal/ipam"
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
@@ -23,14 +24,11 @@ const (
 	codeNode         = 103 // the node lacks something; STATUS says 50 for it
 )
 
-// badValue is a known key with a value that cannot be.
-func badValue(key, value, why string) error { return podnet.BadValue{Key: key, Value: value, Why: why} }
-
 // coded gives an error the code that CNI has for it; one that has a code keeps it, so
 // those of the IPAM plugin pass as they are.
 func coded(err error) *types.Error {
 	var own *types.Error
-	var bad podnet.BadValue
+	var bad netconf.BadValue
 	var uplink netdev.NoSuchUplink
 	var held podnet.HeldError
 	var fault loader.Fault

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -55,7 +55,7 @@ func FuzzPrevResult(f *testing.F) {
 		if err != nil {
 			t.Skip("no JSON")
 		}
-		top, err := decodeObject("", stdin)
+		top, err := netconf.Decode("", stdin)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func FuzzAttachments(f *testing.F) {
 	f.Add([]byte(`{"cni.dev/attachments":[{"containerID":5}]}`))
 	f.Add([]byte(`{"CNI.DEV/attachments":[null,{}]}`))
 	f.Fuzz(func(t *testing.T, stdin []byte) {
-		top, err := decodeObject("", stdin)
+		top, err := netconf.Decode("", stdin)
 		if err != nil {
 			return
 		}
@@ -102,7 +102,7 @@ func FuzzAttachments(f *testing.F) {
 			told(t, err)
 			return
 		}
-		if given := top.has(attachmentKeys[0]) || top.has(attachmentKeys[1]); given != (c.attachments != nil) {
+		if given := top.Has(attachmentKeys[0]) || top.Has(attachmentKeys[1]); given != (c.attachments != nil) {
 			t.Errorf("a list is given: %v, got %v", given, c.attachments)
 		}
 		for _, a := range c.attachments {
@@ -119,7 +119,7 @@ func FuzzNames(f *testing.F) {
 	f.Add("../net", "a/b", "eth%d")
 	f.Add("a..b", ".", "..")
 	f.Fuzz(func(t *testing.T, network, container, ifname string) {
-		err := checkNames(&conf{name: network}, &skel.CmdArgs{ContainerID: container, IfName: ifname})
+		err := netconf.CheckNames(network, container, ifname)
 		if err != nil {
 			if e := coded(err); e.Code != types.ErrInvalidNetworkConfig && e.Code != types.ErrInvalidEnvironmentVariables {
 				t.Errorf("code %d: %v", e.Code, err)
@@ -131,7 +131,7 @@ func FuzzNames(f *testing.F) {
 				t.Errorf("%q passes", name)
 			}
 		}
-		if len(network) > maxNetwork || len(container) > maxContainer || len(ifname) > 15 {
+		if len(network) > netconf.MaxNetwork || len(container) > netconf.MaxContainer || len(ifname) > 15 {
 			t.Errorf("%q, %q or %q does not fit", network, container, ifname)
 		}
 		if host := podnet.HostName(maps.Owner{Network: network, Container: container, IfName: ifname}); !podnet.IsHostName(host) {

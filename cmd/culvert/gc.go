@@ -10,6 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 )
 
@@ -75,16 +76,16 @@ func (s *session) collectAddresses(ctx context.Context, done podnet.Collected) e
 }
 
 // parseAttachments leaves nil where there is no list; an empty list stays one.
-func (c *conf) parseAttachments(top object) error {
+func (c *conf) parseAttachments(top netconf.Object) error {
 	for _, key := range attachmentKeys {
-		if !top.has(key) {
+		if !top.Has(key) {
 			continue
 		}
 		c.attachments = []podnet.Attachment{}
-		return top.list(key, func(path string, raw json.RawMessage) error {
+		return top.List(key, func(path string, raw json.RawMessage) error {
 			var a types.GCAttachment
 			if err := json.Unmarshal(raw, &a); err != nil || a.ContainerID == "" || a.IfName == "" {
-				return badValue(path, show(raw), "not a containerID and an ifname")
+				return netconf.Bad(path, netconf.Show(raw), "not a containerID and an ifname")
 			}
 			c.attachments = append(c.attachments, podnet.Attachment{Container: a.ContainerID, IfName: a.IfName})
 			return nil

@@ -9,6 +9,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 // full are the errors that say nothing against the configuration: pods go on starting on
@@ -28,7 +30,7 @@ func openLog(path string) (*os.File, io.Writer, error) {
 		}
 	}
 	if err != nil {
-		return nil, nil, badValue("logFile", fmt.Sprintf("%q", path), err.Error())
+		return nil, nil, netconf.Bad("logFile", fmt.Sprintf("%q", path), err.Error())
 	}
 	return f, f, nil
 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/culvert-cni/culvert/cmd/internal/ipam"
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 // S3 (CVE-2021-20206): no name that comes from outside can lead a path elsewhere. The
@@ -25,7 +25,7 @@ func TestS3CVE202120206(t *testing.T) {
 	ifnames := append([]string{"eth%d", "%s", "a:b", "sixteen-letters-"}, bad...)
 	others := append([]string{"-x", ".x", "a%d", "ä"}, bad...)
 	try := func(network, container, ifname string) *types.Error {
-		err := checkNames(&conf{name: network}, &skel.CmdArgs{ContainerID: container, IfName: ifname})
+		err := netconf.CheckNames(network, container, ifname)
 		if err == nil {
 			return nil
 		}

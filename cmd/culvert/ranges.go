@@ -5,18 +5,20 @@ package main
 import (
 	"encoding/json"
 	"net/netip"
+
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 // parseMasquerade reads what is masqueraded. Without the key nonMasqueradeCIDRs the pods
 // of the network see each other's addresses; an empty list means that nobody does.
-func (c *conf) parseMasquerade(top object) (err error) {
-	if err := top.get("ipMasq", &c.ipMasq); err != nil {
+func (c *conf) parseMasquerade(top netconf.Object) (err error) {
+	if err := top.Get("ipMasq", &c.ipMasq); err != nil {
 		return err
 	}
 	if c.nonMasq, err = parsePrefixes(top, "nonMasqueradeCIDRs"); err != nil {
 		return err
 	}
-	if !top.has("nonMasqueradeCIDRs") {
+	if !top.Has("nonMasqueradeCIDRs") {
 		c.nonMasq = podRanges(top)
 	}
 	return nil
@@ -24,7 +26,7 @@ func (c *conf) parseMasquerade(top object) (err error) {
 
 // podRanges are the ranges that the configuration has the IPAM plugin take addresses from,
 // as host-local and static spell them. The plugin judges them: what cannot be read is none.
-func podRanges(top object) []netip.Prefix {
+func podRanges(top netconf.Object) []netip.Prefix {
 	type ipRange struct{ Subnet string }
 	var ipam struct {
 		ipRange
@@ -32,8 +34,8 @@ func podRanges(top object) []netip.Prefix {
 		Addresses []struct{ Address string }
 	}
 	var runtime struct{ IPRanges []json.RawMessage }
-	_ = json.Unmarshal(top.raw("ipam"), &ipam)
-	_ = json.Unmarshal(top.raw("runtimeConfig"), &runtime)
+	_ = json.Unmarshal(top.Raw("ipam"), &ipam)
+	_ = json.Unmarshal(top.Raw("runtimeConfig"), &runtime)
 	texts := []string{ipam.Subnet}
 	sets := ipam.Ranges
 	for _, raw := range runtime.IPRanges {
@@ -60,16 +62,16 @@ func podRanges(top object) []netip.Prefix {
 	return out
 }
 
-func parsePrefixes(o object, key string) ([]netip.Prefix, error) {
+func parsePrefixes(o netconf.Object, key string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
-	err := o.list(key, func(path string, raw json.RawMessage) error {
+	err := o.List(key, func(path string, raw json.RawMessage) error {
 		var s string
 		if json.Unmarshal(raw, &s) != nil {
-			return badValue(path, show(raw), "not a string")
+			return netconf.Bad(path, netconf.Show(raw), "not a string")
 		}
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			return badValue(path, show(raw), "not a range of addresses, as 10.0.0.0/8")
+			return netconf.Bad(path, netconf.Show(raw), "not a range of addresses, as 10.0.0.0/8")
 		}
 		out = append(out, p.Masked())
 		return nil

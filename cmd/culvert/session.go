@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
@@ -35,7 +36,7 @@ type session struct {
 // openPodSession opens a session about one pod. It finds what is wrong with the request
 // in this order: configuration, names, namespace, IPAM plugin, uplinks.
 func openPodSession(verb string, args *skel.CmdArgs, c *conf) (*session, error) {
-	if err := checkNames(c, args); err != nil {
+	if err := netconf.CheckNames(c.name, args.ContainerID, args.IfName); err != nil {
 		return nil, err
 	}
 	ns, err := openNetns(args)

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/maps"
 )
 
@@ -87,9 +88,9 @@ func spread(sets []Set, requested []netip.Addr) ([]netip.Addr, error) {
 		at := slices.IndexFunc(sets, func(s Set) bool { return s.Gives(addr) })
 		switch {
 		case at < 0:
-			return nil, BadValue{"ips", addr.String(), "in no range of this network"}
+			return nil, netconf.Bad("ips", addr.String(), "in no range of this network")
 		case wanted[at].IsValid() && wanted[at] != addr:
-			return nil, BadValue{"ips", addr.String(), fmt.Sprintf("%s is asked for from the same set of ranges, which gives one address", wanted[at])}
+			return nil, netconf.Bad("ips", addr.String(), fmt.Sprintf("%s is asked for from the same set of ranges, which gives one address", wanted[at]))
 		}
 		wanted[at] = addr
 	}

@@ -3,13 +3,11 @@
 package address
 
 import (
-	"fmt"
 	"log/slog"
 
-	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
-	"github.com/containernetworking/cni/pkg/utils"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -30,7 +28,7 @@ type Call struct {
 func (c *Call) Add() (r *current.Result, version string, err error) {
 	conf, err := Parse(c.Stdin, c.Args)
 	if err == nil {
-		err = c.checkNames(conf)
+		err = netconf.CheckNames(conf.Network, c.Container, c.IfName)
 	}
 	if err != nil {
 		return nil, "", err
@@ -52,7 +50,7 @@ func (c *Call) Del() error {
 func (c *Call) Check() error {
 	conf, err := Parse(c.Stdin, c.Args)
 	if err == nil {
-		err = c.checkNames(conf)
+		err = netconf.CheckNames(conf.Network, c.Container, c.IfName)
 	}
 	if err != nil {
 		return err
@@ -64,7 +62,7 @@ func (c *Call) Check() error {
 func (c *Call) GC() error {
 	conf, err := ParseForGC(c.Stdin)
 	if err == nil {
-		err = checkNetwork(conf.Network)
+		err = netconf.CheckNetwork(conf.Network)
 	}
 	if err != nil {
 		return err
@@ -86,40 +84,4 @@ func (c *Call) plugin(conf *Conf) *Plugin {
 		Conf: conf, Netns: c.Netns, Log: c.Log, Pods: c.Pods,
 		Owner: maps.Owner{Network: conf.Network, Container: c.Container, IfName: c.IfName},
 	}
-}
-
-// checkNames checks the names that reach a row.
-func (c *Call) checkNames(conf *Conf) error {
-	const maxContainer = 127
-	if err := checkNetwork(conf.Network); err != nil {
-		return err
-	}
-	if err := utils.ValidateContainerID(c.Container); err != nil {
-		return badVariable("CNI_CONTAINERID", c.Container, err.Msg)
-	}
-	if len(c.Container) > maxContainer {
-		return badVariable("CNI_CONTAINERID", c.Container, fmt.Sprintf("longer than %d bytes", maxContainer))
-	}
-	if err := utils.ValidateInterfaceName(c.IfName); err != nil {
-		return badVariable("CNI_IFNAME", c.IfName, err.Msg)
-	}
-	return nil
-}
-
-func checkNetwork(name string) error {
-	const maxNetwork = 63
-	why := ""
-	if err := utils.ValidateNetworkName(name); err != nil {
-		why = err.Msg
-	} else if len(name) > maxNetwork {
-		why = fmt.Sprintf("longer than %d bytes", maxNetwork)
-	}
-	if why != "" {
-		return BadValue{"name", fmt.Sprintf("%q", name), why}
-	}
-	return nil
-}
-
-func badVariable(name, value, why string) error {
-	return types.NewError(types.ErrInvalidEnvironmentVariables, "invalid "+name, fmt.Sprintf("%q: %s", value, why))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	cniversion "github.com/containernetworking/cni/pkg/version"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/loader"
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -43,14 +44,14 @@ func Parse(stdin []byte, cniArgs string) (*Conf, error) {
 	if err != nil {
 		return nil, err
 	}
-	ipam, err := top.object("ipam")
+	ipam, err := top.Object("ipam")
 	if err != nil {
 		return nil, err
 	}
 	for _, part := range []func() error{
 		func() error { return c.parseSets(top, ipam) },
 		func() error { return c.parseRoutes(ipam) },
-		func() (err error) { c.ResolvConf, err = ipam.text("resolvConf"); return err },
+		func() (err error) { c.ResolvConf, err = textOf(ipam, "resolvConf"); return err },
 		func() error { return c.parseRequests(top, cniArgs) },
 	} {
 		if err := part(); err != nil {
@@ -80,19 +81,19 @@ func ParseForGC(stdin []byte) (*Conf, error) {
 	return c, c.parseAttachments(top)
 }
 
-func parseBasics(stdin []byte) (fields, *Conf, error) {
+func parseBasics(stdin []byte) (netconf.Object, *Conf, error) {
 	var object map[string]json.RawMessage
 	if err := json.Unmarshal(stdin, &object); err != nil {
-		return fields{}, nil, fmt.Errorf("%w: %w", ErrUndecodable, err)
+		return netconf.Object{}, nil, fmt.Errorf("%w: %w", ErrUndecodable, err)
 	}
-	top, err := decodeFields("", stdin)
+	top, err := netconf.Decode("", stdin)
 	if err != nil {
-		return fields{}, nil, err
+		return netconf.Object{}, nil, err
 	}
 	c := &Conf{PinPath: loader.DefaultPinPath}
 	var err1, err2 error
-	c.CNIVersion, err1 = top.text("cniVersion")
-	c.Network, err2 = top.text("name")
+	c.CNIVersion, err1 = textOf(top, "cniVersion")
+	c.Network, err2 = textOf(top, "name")
 	err3 := c.parsePinPath(top)
 	if c.CNIVersion == "" {
 		c.CNIVersion = "0.1.0" // as CNI says
@@ -107,24 +108,24 @@ func parseBasics(stdin []byte) (fields, *Conf, error) {
 
 // parsePinPath takes that of the ipam section. Without one it is, behind culvert, culvert's
 // own: one directory of pins for a network.
-func (c *Conf) parsePinPath(top fields) error {
-	ipam, err := top.object("ipam")
+func (c *Conf) parsePinPath(top netconf.Object) error {
+	ipam, err := top.Object("ipam")
 	if err != nil {
 		return err
 	}
-	places := []fields{ipam}
-	if kind, err := top.text("type"); err == nil && kind == "culvert" {
+	places := []netconf.Object{ipam}
+	if kind, err := textOf(top, "type"); err == nil && kind == "culvert" {
 		places = append(places, top)
 	}
 	for _, from := range places {
-		path, err := from.text("pinPath")
+		path, err := textOf(from, "pinPath")
 		switch {
 		case err != nil:
 			return err
 		case path == "":
 			continue
 		case !filepath.IsAbs(path) || strings.ContainsRune(path, 0):
-			return from.bad("pinPath", "not an absolute path")
+			return bad(from, "pinPath", "not an absolute path")
 		}
 		c.PinPath = filepath.Clean(path)
 		return nil
@@ -134,15 +135,15 @@ func (c *Conf) parsePinPath(top fields) error {
 
 // parseSets reads the ranges in the order in which their addresses are given: those of the
 // runtime, the one that the section itself is, and its list.
-func (c *Conf) parseSets(top, ipam fields) error {
-	runtime, err := top.object("runtimeConfig")
+func (c *Conf) parseSets(top, ipam netconf.Object) error {
+	runtime, err := top.Object("runtimeConfig")
 	if err != nil {
 		return err
 	}
 	if err := c.addSets(runtime, "ipRanges"); err != nil {
 		return err
 	}
-	if ipam.has("subnet") {
+	if ipam.Has("subnet") {
 		r, err := parseRange(ipam)
 		if err != nil {
 			return err
@@ -154,12 +155,12 @@ func (c *Conf) parseSets(top, ipam fields) error {
 	}
 	switch {
 	case len(c.Sets) == 0:
-		return BadValue{"ipam.ranges", "(none)", "no range of addresses: give ipam.subnet, ipam.ranges or runtimeConfig.ipRanges"}
+		return netconf.Bad("ipam.ranges", "(none)", "no range of addresses: give ipam.subnet, ipam.ranges or runtimeConfig.ipRanges")
 	case len(c.Sets) > maps.MaxOwnerAddrs:
-		return BadValue{"ipam.ranges", fmt.Sprintf("%d sets", len(c.Sets)), fmt.Sprintf("a pod gets at most %d addresses", maps.MaxOwnerAddrs)}
+		return netconf.Bad("ipam.ranges", fmt.Sprintf("%d sets", len(c.Sets)), fmt.Sprintf("a pod gets at most %d addresses", maps.MaxOwnerAddrs))
 	}
 	if err := checkSets(c.Sets); err != nil {
-		return BadValue{"ipam.ranges", describe(c.Sets), err.Error()}
+		return netconf.Bad("ipam.ranges", describe(c.Sets), err.Error())
 	}
 	return c.checkVersion()
 }
@@ -180,7 +181,7 @@ func (c *Conf) checkVersion() error {
 	families := map[int]bool{}
 	for _, s := range c.Sets {
 		if bits := s.First().BitLen(); families[bits] {
-			return BadValue{"ipam.ranges", describe(c.Sets), "CNI " + c.CNIVersion + " knows one address a family"}
+			return netconf.Bad("ipam.ranges", describe(c.Sets), "CNI "+c.CNIVersion+" knows one address a family")
 		}
 		families[s.First().BitLen()] = true
 	}
@@ -189,17 +190,12 @@ func (c *Conf) checkVersion() error {
 
 // addSets reads a list of lists of ranges. A flat list, as containerd's library makes it, is a
 // set for each family.
-func (c *Conf) addSets(from fields, key string) error {
-	elements, err := from.list(key)
-	if err != nil {
-		return err
-	}
+func (c *Conf) addSets(from netconf.Object, key string) error {
 	flat := map[int]int{} // index of the set, by family
-	for i, raw := range elements {
-		path := fmt.Sprintf("%s%s[%d]", from.path, key, i)
+	return from.List(key, func(path string, raw json.RawMessage) error {
 		var list []json.RawMessage
 		if isNull(raw) {
-			return BadValue{path, shown(raw), "not a range or a list of ranges"}
+			return netconf.Bad(path, netconf.Show(raw), "not a range or a list of ranges")
 		}
 		if json.Unmarshal(raw, &list) != nil {
 			r, err := decodeRange(path, raw)
@@ -213,7 +209,7 @@ func (c *Conf) addSets(from fields, key string) error {
 				c.Sets = append(c.Sets, Set{})
 			}
 			c.Sets[at].Ranges = append(c.Sets[at].Ranges, r)
-			continue
+			return nil
 		}
 		var set Set
 		for j, raw := range list {
@@ -224,36 +220,36 @@ func (c *Conf) addSets(from fields, key string) error {
 			set.Ranges = append(set.Ranges, r)
 		}
 		if len(set.Ranges) == 0 {
-			return BadValue{path, shown(raw), "a set without a range"}
+			return netconf.Bad(path, netconf.Show(raw), "a set without a range")
 		}
 		c.Sets = append(c.Sets, set)
-	}
-	return nil
+		return nil
+	})
 }
 
 func decodeRange(path string, raw json.RawMessage) (Range, error) {
-	f, err := decodeFields(path, raw)
+	f, err := netconf.Decode(path, raw)
 	if err != nil {
 		return Range{}, err
 	}
 	return parseRange(f)
 }
 
-func parseRange(f fields) (Range, error) {
-	s, err := f.text("subnet")
+func parseRange(f netconf.Object) (Range, error) {
+	s, err := textOf(f, "subnet")
 	if err != nil {
 		return Range{}, err
 	}
 	subnet, err := netip.ParsePrefix(s)
 	if err != nil {
-		return Range{}, f.bad("subnet", "not a range of addresses, as 10.0.0.0/8")
+		return Range{}, bad(f, "subnet", "not a range of addresses, as 10.0.0.0/8")
 	}
 	if a := subnet.Addr(); a.Is4In6() && subnet.Bits() >= 96 {
 		subnet = netip.PrefixFrom(a.Unmap(), subnet.Bits()-96)
 	}
-	first, err1 := f.addr("rangeStart")
-	last, err2 := f.addr("rangeEnd")
-	gateway, err3 := f.addr("gateway")
+	first, err1 := addrOf(f, "rangeStart")
+	last, err2 := addrOf(f, "rangeEnd")
+	gateway, err3 := addrOf(f, "gateway")
 	for _, err := range []error{err1, err2, err3} {
 		if err != nil {
 			return Range{}, err
@@ -262,45 +258,37 @@ func parseRange(f fields) (Range, error) {
 	r, err := newRange(subnet, first, last, gateway)
 	var wrong rangeError
 	if errors.As(err, &wrong) {
-		return r, f.bad(wrong.key, wrong.why)
+		return r, bad(f, wrong.key, wrong.why)
 	}
 	return r, err
 }
 
-func (c *Conf) parseRoutes(ipam fields) error {
-	elements, err := ipam.list("routes")
-	if err != nil {
-		return err
-	}
-	for i, raw := range elements {
+func (c *Conf) parseRoutes(ipam netconf.Object) error {
+	return ipam.List("routes", func(path string, raw json.RawMessage) error {
 		route := &types.Route{}
 		if err := json.Unmarshal(raw, route); err != nil || route.Dst.IP == nil {
-			return BadValue{fmt.Sprintf("ipam.routes[%d]", i), shown(raw), "not a route, as {\"dst\": \"0.0.0.0/0\"}"}
+			return netconf.Bad(path, netconf.Show(raw), "not a route, as {\"dst\": \"0.0.0.0/0\"}")
 		}
 		c.Routes = append(c.Routes, route)
-	}
-	return nil
+		return nil
+	})
 }
 
 // parseAttachments leaves nil where there is no list; an empty list stays one.
-func (c *Conf) parseAttachments(top fields) error {
+func (c *Conf) parseAttachments(top netconf.Object) error {
 	for _, key := range []string{"cni.dev/valid-attachments", "cni.dev/attachments"} {
-		if !top.has(key) {
+		if !top.Has(key) {
 			continue
 		}
-		elements, err := top.list(key)
-		if err != nil {
-			return err
-		}
 		c.Valid = []Attachment{}
-		for i, raw := range elements {
+		return top.List(key, func(path string, raw json.RawMessage) error {
 			var a types.GCAttachment
 			if err := json.Unmarshal(raw, &a); err != nil || a.ContainerID == "" || a.IfName == "" {
-				return BadValue{fmt.Sprintf("%s[%d]", key, i), shown(raw), "not a containerID and an ifname"}
+				return netconf.Bad(path, netconf.Show(raw), "not a containerID and an ifname")
 			}
 			c.Valid = append(c.Valid, Attachment{a.ContainerID, a.IfName})
-		}
-		return nil
+			return nil
+		})
 	}
 	return nil
 }

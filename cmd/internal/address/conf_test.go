@@ -10,6 +10,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 // config puts the keys of the ipam section, and others, into a configuration.
@@ -98,7 +100,7 @@ func TestParseRefuses(t *testing.T) {
 				text = `{"ipam":5}`
 			}
 			_, err := Parse([]byte(text), tt.args)
-			var bad BadValue
+			var bad netconf.BadValue
 			if !errors.As(err, &bad) || bad.Key != tt.key || !strings.Contains(err.Error(), tt.value) {
 				t.Errorf("got %v, want one about %s: %s", err, tt.key, tt.value)
 			}
@@ -145,7 +147,7 @@ func TestResolvConf(t *testing.T) {
 	if want := "[10.0.0.1 fd00::1] [a b] c [ndots:5 edns0]"; err != nil || got != want {
 		t.Errorf("got %s, %v, want %s", got, err, want)
 	}
-	var bad BadValue
+	var bad netconf.BadValue
 	if _, err := readResolvConf(path + "x"); !errors.As(err, &bad) || bad.Key != "ipam.resolvConf" {
 		t.Errorf("no such file: %v", err)
 	}

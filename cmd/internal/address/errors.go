@@ -7,6 +7,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/loader"
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -22,7 +23,7 @@ const (
 // Coded gives an error the code that CNI has for it; one that has a code keeps it.
 func Coded(err error) *types.Error {
 	var own *types.Error
-	var bad BadValue
+	var bad netconf.BadValue
 	var held HeldError
 	var fault loader.Fault
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/loader"
 	"github.com/culvert-cni/culvert/maps"
@@ -47,7 +48,7 @@ func TestCoded(t *testing.T) {
 		err  error
 		code uint
 	}{
-		{BadValue{"ipam.subnet", "x", "why"}, types.ErrInvalidNetworkConfig},
+		{netconf.Bad("ipam.subnet", "x", "why"), types.ErrInvalidNetworkConfig},
 		{fmt.Errorf("%w: x", ErrUndecodable), types.ErrDecodingFailure},
 		{HeldError{addr("10.0.0.2"), owner("a")}, codeAddressHeld},
 		{fmt.Errorf("%w: x", ErrNotHeld), codeNotHeld},

@@ -4,38 +4,35 @@ package address
 
 import (
 	"encoding/json"
-	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 // parseRequests takes the strongest of the ways to ask for addresses: runtimeConfig.ips, then
 // args.cni.ips, then IP in CNI_ARGS.
-func (c *Conf) parseRequests(top fields, cniArgs string) error {
-	runtime, err := top.object("runtimeConfig")
+func (c *Conf) parseRequests(top netconf.Object, cniArgs string) error {
+	runtime, err := top.Object("runtimeConfig")
 	if err != nil {
 		return err
 	}
-	places := []fields{runtime}
-	if args, err := top.object("args"); err == nil {
-		if conventions, err := args.object("cni"); err == nil { // anybody's, as args is
+	places := []netconf.Object{runtime}
+	if args, err := top.Object("args"); err == nil {
+		if conventions, err := args.Object("cni"); err == nil { // anybody's, as args is
 			places = append(places, conventions)
 		}
 	}
 	for _, from := range places {
-		elements, err := from.list("ips")
+		err := from.List("ips", func(path string, raw json.RawMessage) error {
+			var s string
+			if json.Unmarshal(raw, &s) != nil {
+				return netconf.Bad(path, netconf.Show(raw), "not a string")
+			}
+			return c.request(path, s)
+		})
 		if err != nil {
 			return err
-		}
-		for i, raw := range elements {
-			var s string
-			path := fmt.Sprintf("%sips[%d]", from.path, i)
-			if json.Unmarshal(raw, &s) != nil {
-				return BadValue{path, shown(raw), "not a string"}
-			}
-			if err := c.request(path, s); err != nil {
-				return err
-			}
 		}
 		if len(c.Requested) > 0 {
 			return nil
@@ -60,32 +57,32 @@ func (c *Conf) request(key, s string) error {
 		a = p.Addr()
 	}
 	if err != nil || a.Zone() != "" {
-		return BadValue{key, s, "not an IP address"}
+		return netconf.Bad(key, s, "not an IP address")
 	}
 	a = a.Unmap()
 	for _, set := range c.Sets {
 		r, in := set.Range(a)
 		switch {
 		case in && a == r.Gateway:
-			return BadValue{key, s, "the gateway's address"}
+			return netconf.Bad(key, s, "the gateway's address")
 		case in && set.Reserved[a]:
-			return BadValue{key, s, "a gateway's, a subnet's own or its broadcast address"}
+			return netconf.Bad(key, s, "a gateway's, a subnet's own or its broadcast address")
 		case in:
 			c.Requested = append(c.Requested, a)
 			return nil
 		}
 	}
-	return BadValue{key, s, "in no range of this network: " + describe(c.Sets)}
+	return netconf.Bad(key, s, "in no range of this network: "+describe(c.Sets))
 }
 
 // parsePrev reads the addresses that a result of any version has. CHECK compares; what cannot
 // be read is whoever made it to answer for.
-func (c *Conf) parsePrev(top fields) {
+func (c *Conf) parsePrev(top netconf.Object) {
 	var prev struct {
 		IPs      []struct{ Address string }
 		IP4, IP6 struct{ IP string }
 	}
-	if !top.has("prevResult") || json.Unmarshal(top.raw("prevResult"), &prev) != nil {
+	if !top.Has("prevResult") || json.Unmarshal(top.Raw("prevResult"), &prev) != nil {
 		return
 	}
 	texts := []string{prev.IP4.IP, prev.IP6.IP}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 // readResolvConf reads a file as resolv.conf(5) has it; "" is none.
@@ -18,7 +20,7 @@ func readResolvConf(path string) (types.DNS, error) {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return dns, BadValue{"ipam.resolvConf", path, "cannot be read: " + err.Error()}
+		return dns, netconf.Bad("ipam.resolvConf", path, "cannot be read: "+err.Error())
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
@@ -39,7 +41,7 @@ func readResolvConf(path string) (types.DNS, error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return dns, BadValue{"ipam.resolvConf", path, "cannot be read: " + err.Error()}
+		return dns, netconf.Bad("ipam.resolvConf", path, "cannot be read: "+err.Error())
 	}
 	return dns, nil
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -146,8 +147,8 @@ func freeRoot(h *netdev.Handle, index int) error {
 	if err != nil {
 		return err
 	}
-	return BadValue{"bandwidth", fmt.Sprintf("qdisc %s on %s", foreign, l.Name),
-		"somebody else's, which is not replaced; is the plugin bandwidth in the list too?"}
+	return netconf.Bad("bandwidth", fmt.Sprintf("qdisc %s on %s", foreign, l.Name),
+		"somebody else's, which is not replaced; is the plugin bandwidth in the list too?")
 }
 
 // prepareChained is prepareNode once the row stands, by which the pod's own bridge is known

@@ -10,13 +10,14 @@ import (
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 )
 
 // What a result says of a container's interface. Plugins differ: the older ones list no
 // interface, and of those with a policy engine many list the node's end alone.
 
-func badPrev(name, why string) error { return BadValue{"prevResult", "interface " + name, why} }
+func badPrev(name, why string) error { return netconf.Bad("prevResult", "interface "+name, why) }
 
 // checkSandbox makes sure that the result is about that interface in that namespace, as far
 // as it says.

@@ -18,11 +18,6 @@ var (
 	ErrNameTaken = errors.New("interface name is taken")
 )
 
-// BadValue is a value of the configuration that shows to be wrong only on this node.
-type BadValue struct{ Key, Value, Why string }
-
-func (e BadValue) Error() string { return fmt.Sprintf("%s: %s: %s", e.Key, e.Value, e.Why) }
-
 // HeldError says that a live attachment has what another one asks for.
 type HeldError struct {
 	What   string // "hostPort *:8080/tcp", "address 10.1.2.3"

@@ -11,6 +11,7 @@ import (
 
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/loader"
 	"github.com/culvert-cni/culvert/maps"
@@ -190,7 +191,7 @@ func (s *setup) getAddresses(ctx context.Context) error {
 		return err
 	}
 	if s.layout.has(true) && s.MTU < minIPv6MTU {
-		return BadValue{"mtu", fmt.Sprint(s.MTU), fmt.Sprintf("IPv6 needs %d at least", minIPv6MTU)}
+		return netconf.Bad("mtu", fmt.Sprint(s.MTU), fmt.Sprintf("IPv6 needs %d at least", minIPv6MTU))
 	}
 	return s.chooseShapers()
 }
