@@ -13,79 +13,30 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
-	"strings"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
-	cniversion "github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/cmd/internal/plugin"
 )
 
 // version is set by the linker.
 var version = "unknown"
 
-// mostMemory is where the garbage collector sets in; a usual run ends long before.
-const mostMemory = 64 << 20
-
 func main() {
-	debug.SetGCPercent(-1)
-	debug.SetMemoryLimit(mostMemory)
-	os.Exit(run())
-}
-
-func run() (status int) {
-	defer func() {
-		if r := recover(); r != nil {
-			status = fail(panicked(r))
-		}
-	}()
-	if os.Getenv("CNI_COMMAND") == "" {
-		fmt.Fprintf(os.Stderr, "culvert %s is a CNI plugin for protocol versions %s; it is run by a container runtime\n",
-			version, strings.Join(cniversion.All.SupportedVersions(), ", "))
-	}
 	// A runtime that stops waiting kills us; an administrator may be kinder, and then
 	// ADD takes back what it did.
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
-	defer stop()
-	err := skel.PluginMainFuncsWithError(skel.CNIFuncs{
-		Add:    verb(ctx, add),
-		Del:    verb(ctx, del),
-		Check:  verb(ctx, check),
-		GC:     verb(ctx, gc),
-		Status: verb(ctx, nodeStatus),
-	}, cniversion.All, "")
-	if err != nil {
-		return fail(err)
+	verb := func(do func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
+		return func(args *skel.CmdArgs) error { return do(ctx, args) }
 	}
-	return 0
-}
-
-// verb gives a verb its context, and its errors their codes.
-func verb(ctx context.Context, do func(context.Context, *skel.CmdArgs) error) func(*skel.CmdArgs) error {
-	return func(args *skel.CmdArgs) (err error) {
-		defer func() {
-			if r := recover(); r != nil {
-				err = panicked(r)
-			}
-		}()
-		if err := do(ctx, args); err != nil {
-			return coded(err)
-		}
-		return nil
+	p := plugin.Plugin{
+		Name: "culvert", Version: version, What: "a CNI plugin", RunBy: "a container runtime", Coded: coded,
+		Verbs: skel.CNIFuncs{Add: verb(add), Del: verb(del), Check: verb(check), GC: verb(gc), Status: verb(nodeStatus)},
 	}
-}
-
-func fail(err *types.Error) int {
-	if printErr := err.Print(); printErr != nil {
-		fmt.Fprintln(os.Stderr, err, printErr)
-	}
-	return 1
-}
-
-func panicked(r any) *types.Error {
-	return types.NewError(types.ErrInternal, fmt.Sprintf("culvert has a bug: %v", r), string(debug.Stack()))
+	status := p.Main()
+	stop()
+	os.Exit(status)
 }

@@ -5,7 +5,6 @@ package address
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -181,17 +180,4 @@ func monotonic() time.Duration {
 }
 
 // alive says whether an attachment may live: what cannot be proved dead does.
-func alive(t maps.Tenant) bool {
-	if t.Netns == 0 {
-		return true
-	}
-	ns, err := netdev.OpenNamespace(t.NetnsPath)
-	switch {
-	case err == nil:
-		defer ns.Close()
-		return ns.Inode == t.Netns
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), errors.Is(err, netdev.ErrNotNamespace):
-		return false
-	}
-	return true
-}
+func alive(t maps.Tenant) bool { return t.Netns == 0 || netdev.MayLive(t.NetnsPath, t.Netns) }

@@ -5,6 +5,7 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime"
 
@@ -44,6 +45,20 @@ func OpenNamespace(path string) (*Namespace, error) {
 		return nil, fmt.Errorf("open %s: %w", path, ErrNotNamespace)
 	}
 	return &Namespace{Path: path, Inode: st.Ino, dev: uint64(st.Dev), file: f}, nil
+}
+
+// MayLive says whether the namespace at path may be the one of that inode still: what cannot
+// be proved gone may.
+func MayLive(path string, inode uint64) bool {
+	ns, err := OpenNamespace(path)
+	switch {
+	case err == nil:
+		defer ns.Close()
+		return ns.Inode == inode
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), errors.Is(err, ErrNotNamespace):
+		return false
+	}
+	return true
 }
 
 // Close releases the descriptor.

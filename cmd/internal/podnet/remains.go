@@ -5,7 +5,6 @@ package podnet
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 
 	"golang.org/x/sys/unix"
 
@@ -152,13 +151,5 @@ func (d *Deps) alive(i maps.Iface) bool {
 	if errors.Is(err, unix.ENODEV) || err == nil && !isDeviceOf(link, i) {
 		return false
 	}
-	ns, err := netdev.OpenNamespace(i.NetnsPath)
-	switch {
-	case err == nil:
-		defer ns.Close()
-		return ns.Inode == i.Netns
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ESRCH), errors.Is(err, netdev.ErrNotNamespace):
-		return false
-	}
-	return true
+	return netdev.MayLive(i.NetnsPath, i.Netns)
 }
