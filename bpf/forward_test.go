@@ -222,15 +222,7 @@ func TestPrivilegedNoWayBack(t *testing.T) {
 // A row that is lost between being written and being read is no row: the table has room
 // for the reply's only, as in an LRU that a flood churns.
 func TestPrivilegedNoRoom(t *testing.T) {
-	o, err := packet.Load(func(spec *ebpf.CollectionSpec) {
-		spec.Maps[bpf.DatapathMapHalfopen].Type = ebpf.Hash
-		spec.Maps[bpf.DatapathMapHalfopen].MaxEntries = 1
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.Close()
-	n := newNodeOf(t, o)
+	n := newChurningNode(t)
 	out := n.fromPod(n.a, between(v4.a, v4.b, udp))
 	n.dropped(out, n.a.Index, bpf.DatapathHookHOOK_FROM_POD, bpf.DatapathDropReasonDROP_NO_ROOM)
 }

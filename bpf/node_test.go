@@ -109,6 +109,20 @@ func newNode(t testing.TB) *node {
 	return newNodeOf(t, o)
 }
 
+// newChurningNode has room for one half-open row, as an LRU that a flood churns.
+func newChurningNode(t testing.TB) *node {
+	t.Helper()
+	o, err := packet.Load(func(spec *ebpf.CollectionSpec) {
+		spec.Maps[bpf.DatapathMapHalfopen].Type = ebpf.Hash
+		spec.Maps[bpf.DatapathMapHalfopen].MaxEntries = 1
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { o.Close() })
+	return newNodeOf(t, o)
+}
+
 func newNodeOf(t testing.TB, o *packet.Object) *node {
 	t.Helper()
 	n := &node{Node: packet.NewNode(t, o), TB: t, maps: &o.Maps}

@@ -211,15 +211,7 @@ func TestPrivilegedStackSynExhausted(t *testing.T) {
 
 // The table loses the row before it is read: counted too.
 func TestPrivilegedStackSynNoRoom(t *testing.T) {
-	o, err := packet.Load(func(spec *ebpf.CollectionSpec) {
-		spec.Maps[bpf.DatapathMapHalfopen].Type = ebpf.Hash
-		spec.Maps[bpf.DatapathMapHalfopen].MaxEntries = 1
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.Close()
-	n := newNodeOf(t, o)
+	n := newChurningNode(t)
 	fast, stack := n.stackClash(v4)
 	n.put(n.maps.Flows, fast, 0)
 	n.dropped(n.toPod(n.a, stack.in), n.a.Index, toPodHook, bpf.DatapathDropReasonDROP_NO_ROOM)

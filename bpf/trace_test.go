@@ -158,15 +158,7 @@ func TestPrivilegedO2EveryReason(t *testing.T) {
 
 // As of TestPrivilegedNoRoom.
 func TestPrivilegedO2NoRoom(t *testing.T) {
-	o, err := packet.Load(func(spec *ebpf.CollectionSpec) {
-		spec.Maps[bpf.DatapathMapHalfopen].Type = ebpf.Hash
-		spec.Maps[bpf.DatapathMapHalfopen].MaxEntries = 1
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer o.Close()
-	n := newNodeOf(t, o)
+	n := newChurningNode(t)
 	tracer := n.traced(t)
 	sent := between(v4.a, v4.b, udp)
 	n.fromPod(n.a, sent)

@@ -13,12 +13,12 @@ import (
 // it is asked to.
 func closing(t *testing.T, ns *netns.NS) {
 	t.Helper()
-	err := ns.Do(func() error {
-		l, err := net.Listen("tcp", ":80")
-		if err != nil {
-			return err
-		}
-		t.Cleanup(func() { _ = l.Close() })
+	stop, err := ns.Accept("tcp", 80, answerOnce)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	err = ns.Do(func() error {
 		u, err := net.ListenPacket("udp4", ":80")
 		if err != nil {
 			return err
@@ -29,7 +29,6 @@ func closing(t *testing.T, ns *netns.NS) {
 			return err
 		}
 		t.Cleanup(func() { _ = u6.Close() })
-		go acceptClosing(l)
 		go answerClosing(u)
 		go answerClosing(u6)
 		return nil
@@ -39,24 +38,15 @@ func closing(t *testing.T, ns *netns.NS) {
 	}
 }
 
-func acceptClosing(l net.Listener) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		go func() {
-			defer c.Close()
-			buf := make([]byte, 64)
-			n, err := c.Read(buf)
-			if err != nil {
-				return
-			}
-			_, _ = c.Write([]byte(c.RemoteAddr().String() + "\n"))
-			if string(buf[:n]) != "server\n" {
-				_, _ = c.Read(buf)
-			}
-		}()
+func answerOnce(c net.Conn) {
+	buf := make([]byte, 64)
+	n, err := c.Read(buf)
+	if err != nil {
+		return
+	}
+	_, _ = c.Write([]byte(c.RemoteAddr().String() + "\n"))
+	if string(buf[:n]) != "server\n" {
+		_, _ = c.Read(buf)
 	}
 }
 

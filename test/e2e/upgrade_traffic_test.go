@@ -167,23 +167,11 @@ func (tr *ongoing) watch() {
 // echoTCP answers every connection with what it says.
 func echoTCP(t *testing.T, ns *netns.NS, port uint16) {
 	t.Helper()
-	var l net.Listener
-	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); return err }); err != nil {
+	stop, err := ns.Accept("tcp", port, netns.SendBack)
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
-		}
-	}()
+	t.Cleanup(stop)
 }
 
 // end stops everything and gives what was reset and what was lost.

@@ -93,35 +93,11 @@ func node1(ctx context.Context, bin node.Binaries, r report.Round) (err error) {
 	if _, err := n.AddPod(ctx, node.Ports(8080, 1, "tcp")); err != nil {
 		return err
 	}
-	tables, err := memory(n.Pins+"/v*/maps/*", func(pin string) (uint64, error) {
-		m, err := ebpf.LoadPinnedMap(pin, nil)
-		if err != nil {
-			return 0, err
-		}
-		defer m.Close()
-		info, err := m.Info()
-		if err != nil {
-			return 0, err
-		}
-		bytes, _ := info.Memlock()
-		return bytes, nil
-	})
+	tables, err := memory(n.Pins+"/v*/maps/*", ebpf.LoadPinnedMap)
 	if err != nil {
 		return err
 	}
-	programs, err := memory(n.Pins+"/v*/progs/*", func(pin string) (uint64, error) {
-		p, err := ebpf.LoadPinnedProgram(pin, nil)
-		if err != nil {
-			return 0, err
-		}
-		defer p.Close()
-		info, err := p.Info()
-		if err != nil {
-			return 0, err
-		}
-		bytes, _ := info.Memlock()
-		return bytes, nil
-	})
+	programs, err := memory(n.Pins+"/v*/progs/*", ebpf.LoadPinnedProgram)
 	if err != nil {
 		return err
 	}
@@ -132,16 +108,29 @@ func node1(ctx context.Context, bin node.Binaries, r report.Round) (err error) {
 	return err
 }
 
-func memory(pins string, of func(pin string) (uint64, error)) (mb float64, err error) {
+// pinned is a map or a program; its information tells the kernel memory that it takes.
+type pinned[I interface{ Memlock() (uint64, bool) }] interface {
+	Info() (I, error)
+	Close() error
+}
+
+// memory sums up that of what is pinned.
+func memory[P pinned[I], I interface{ Memlock() (uint64, bool) }](pins string, open func(string, *ebpf.LoadPinOptions) (P, error)) (mb float64, err error) {
 	found, err := filepath.Glob(pins)
 	if err != nil || len(found) == 0 {
 		return 0, fmt.Errorf("find pins %s: %d, %w", pins, len(found), err)
 	}
 	for _, pin := range found {
-		bytes, err := of(pin)
+		p, err := open(pin, nil)
 		if err != nil {
 			return 0, fmt.Errorf("%s: %w", pin, err)
 		}
+		info, err := p.Info()
+		p.Close()
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", pin, err)
+		}
+		bytes, _ := info.Memlock()
 		mb += float64(bytes) / 1e6
 	}
 	return mb, nil

@@ -3,7 +3,6 @@
 package limits
 
 import (
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -20,23 +19,7 @@ const (
 
 // serveRequests sends back what it is sent, by TCP, until close.
 func serveRequests(ns *netns.NS) (closer func(), err error) {
-	var l net.Listener
-	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp4", fmt.Sprintf(":%d", requestPort)); return err }); err != nil {
-		return nil, fmt.Errorf("serve requests in %s: %w", ns.Name, err)
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer c.Close()
-				_, _ = io.Copy(c, c)
-			}()
-		}
-	}()
-	return func() { _ = l.Close() }, nil
+	return ns.Accept("tcp4", requestPort, netns.SendBack)
 }
 
 // requests is a series of requests, one after the other.

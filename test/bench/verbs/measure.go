@@ -5,7 +5,6 @@ package verbs
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -98,21 +97,7 @@ func (b *bed) space() error {
 
 // serve answers every connection to a pod's port with a byte.
 func serve(ns *netns.NS) (closer func(), err error) {
-	var l net.Listener
-	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp", fmt.Sprintf(":%d", node.Port)); return err }); err != nil {
-		return nil, fmt.Errorf("serve in %s: %w", ns.Name, err)
-	}
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = c.Write([]byte{1})
-			_ = c.Close()
-		}
-	}()
-	return func() { _ = l.Close() }, nil
+	return ns.Accept("tcp", node.Port, func(c net.Conn) { _, _ = c.Write([]byte{1}) })
 }
 
 // answers says whether a hostPort does, in both families, at the first try.
