@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kube is what culvertd knows of and tells the Kubernetes API: which ranges this node
+// has, claimed from pools or given by the cluster, which the other nodes have, and who has what
+// address. It touches nothing of the node itself; package agent makes the node what a State says.
+package kube
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Range is a part of the cluster's addresses and where it is.
+type Range struct {
+	Prefix netip.Prefix
+	Node   string
+	Via    []netip.Addr // the node's own addresses
+	Pool   string       // empty: the cluster gave it to the node
+}
+
+// Lease is an address that a pod of this node holds, or held last.
+type Lease struct {
+	Addr      netip.Addr
+	Container string // id of the sandbox
+	Released  bool
+	Since     time.Time // held, or released, since then
+}
+
+// Peer is a node and its own addresses.
+type Peer struct {
+	Name  string
+	Addrs []netip.Addr
+}
+
+// State is what the node should be, as far as the API server knows. Lists are sorted: an equal
+// State is equal by reflect.DeepEqual.
+type State struct {
+	Node       Peer                      // this one
+	Peers      []Peer                    // every other Node
+	Ranges     []netip.Prefix            // where new pods get addresses from
+	Draining   []netip.Prefix            // this node's as well, not given from any more
+	Pools      map[string][]netip.Prefix // what this node has of pools that annotations name
+	Namespaces map[string][]string       // pools by namespace
+	Reserved   []netip.Prefix            // never given here
+	Remote     []Range                   // every other node's
+}
