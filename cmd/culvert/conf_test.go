@@ -75,6 +75,8 @@ func TestParse(t *testing.T) {
 			func(c *conf) any { return c.nonMasq }, prefixes("10.5.0.0/16", "10.88.0.0/16")},
 		{"the runtime's ranges as containerd's library has them", `"runtimeConfig":{"IPRanges":[{"Subnet":"10.5.0.0/16"},{"Subnet":"fd00::/64"}]}`, "",
 			func(c *conf) any { return c.nonMasq }, prefixes("10.5.0.0/16", "fd00::/64")},
+		{"without the key, culvert-ipam's pools too", `"ipam":{"type":"culvert-ipam","subnet":"10.1.0.0/16","Pools":{"blue":{"ranges":[[{"subnet":"10.7.0.0/24"}],{"Subnet":"fd00:7::/64"}]},"none":{},"odd":5}}`, "",
+			func(c *conf) any { return c.nonMasq }, prefixes("10.1.0.0/16", "10.7.0.0/24", "fd00:7::/64")},
 		{"ranges that nobody can read are the IPAM plugin's to refuse", `"ipam":{"type":"host-local","subnet":5,"ranges":[[{"subnet":"x"}],[{"subnet":"10.2.0.0/16"}]],"addresses":"y"}`, "",
 			func(c *conf) any { return c.nonMasq }, prefixes("10.2.0.0/16")},
 		{"an empty list is not the default", `"nonMasqueradeCIDRs":[],"ipam":{"type":"host-local","subnet":"10.1.0.0/16"}`, "",

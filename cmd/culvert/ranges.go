@@ -24,31 +24,26 @@ func (c *conf) parseMasquerade(top netconf.Object) (err error) {
 	return nil
 }
 
+// ipRange is a range of addresses as IPAM plugins spell it, as far as it matters here.
+type ipRange struct{ Subnet string }
+
 // podRanges are the ranges that the configuration has the IPAM plugin take addresses from,
-// as host-local and static spell them. The plugin judges them: what cannot be read is none.
+// as host-local, static and culvert-ipam spell them. The plugin judges them: what cannot be
+// read is none.
 func podRanges(top netconf.Object) []netip.Prefix {
-	type ipRange struct{ Subnet string }
 	var ipam struct {
 		ipRange
-		Ranges    [][]ipRange
+		Ranges    []json.RawMessage
 		Addresses []struct{ Address string }
+		Pools     map[string]struct{ Ranges []json.RawMessage }
 	}
 	var runtime struct{ IPRanges []json.RawMessage }
 	_ = json.Unmarshal(top.Raw("ipam"), &ipam)
 	_ = json.Unmarshal(top.Raw("runtimeConfig"), &runtime)
-	texts := []string{ipam.Subnet}
-	sets := ipam.Ranges
-	for _, raw := range runtime.IPRanges {
-		set, flat := []ipRange{}, ipRange{}
-		if json.Unmarshal(raw, &set) != nil && json.Unmarshal(raw, &flat) == nil {
-			set = []ipRange{flat} // containerd's library makes no list of lists
-		}
-		sets = append(sets, set)
-	}
-	for _, set := range sets {
-		for _, r := range set {
-			texts = append(texts, r.Subnet)
-		}
+	texts := append([]string{ipam.Subnet}, subnets(ipam.Ranges)...)
+	texts = append(texts, subnets(runtime.IPRanges)...)
+	for _, p := range ipam.Pools {
+		texts = append(texts, subnets(p.Ranges)...)
 	}
 	for _, a := range ipam.Addresses {
 		texts = append(texts, a.Address)
@@ -60,6 +55,21 @@ func podRanges(top netconf.Object) []netip.Prefix {
 		}
 	}
 	return out
+}
+
+// subnets are those of a list of lists of ranges, or of the flat list that containerd's
+// library makes.
+func subnets(list []json.RawMessage) (texts []string) {
+	for _, raw := range list {
+		set, flat := []ipRange{}, ipRange{}
+		if json.Unmarshal(raw, &set) != nil && json.Unmarshal(raw, &flat) == nil {
+			set = []ipRange{flat}
+		}
+		for _, r := range set {
+			texts = append(texts, r.Subnet)
+		}
+	}
+	return texts
 }
 
 func parsePrefixes(o netconf.Object, key string) ([]netip.Prefix, error) {

@@ -28,6 +28,8 @@ var (
 	ErrNoneLeft = errors.New("no address is left")
 	// ErrCooling says that none is left but some that were released a moment ago.
 	ErrCooling = errors.New("no address is free yet")
+	// ErrNoRange says that a pool has no range on this node, as yet.
+	ErrNoRange = errors.New("there is no range of addresses on this node")
 	// ErrNotHeld says that an attachment has not the address that it should have.
 	ErrNotHeld = errors.New("address is not held")
 )

@@ -65,6 +65,9 @@ const quickTries = 8
 // next claims the address behind the one that was given last, or the next that has no row.
 func (a *attempt) next(set Set) (netip.Addr, error) {
 	network := a.who.Network
+	if set.Size() == 0 {
+		return netip.Addr{}, noneLeft(network, set)
+	}
 	cursor, err := a.Table.Cursor(network, set.First())
 	if err != nil {
 		return netip.Addr{}, err
@@ -135,6 +138,9 @@ func (a *attempt) oldest(set Set, rows map[netip.Addr]maps.Lease) (maps.Lease, e
 }
 
 func noneLeft(network string, set Set) error {
+	if set.Size() == 0 {
+		return fmt.Errorf("%w in %s of network %s: all are reserved; give the network another range or reserve less", ErrNoneLeft, set, network)
+	}
 	return fmt.Errorf("%w in %s of network %s: all %d are held; delete pods or give the network another range", ErrNoneLeft, set, network, set.Size())
 }
 

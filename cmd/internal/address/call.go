@@ -48,7 +48,7 @@ func (c *Call) Del() error {
 
 // Check repairs nothing.
 func (c *Call) Check() error {
-	conf, err := Parse(c.Stdin, c.Args)
+	conf, err := ParseForCheck(c.Stdin)
 	if err == nil {
 		err = netconf.CheckNames(conf.Network, c.Container, c.IfName)
 	}
@@ -72,9 +72,9 @@ func (c *Call) GC() error {
 
 // Status says whether an Add would succeed; error 50 has the reason.
 func (c *Call) Status() error {
-	conf, err := Parse(c.Stdin, c.Args)
+	conf, err := ParseForStatus(c.Stdin)
 	if err != nil {
-		return err
+		return unavailable(err)
 	}
 	return unavailable(c.plugin(conf).Status())
 }

@@ -11,11 +11,9 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
-	cniversion "github.com/containernetworking/cni/pkg/version"
 
 	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 	"github.com/culvert-cni/culvert/loader"
-	"github.com/culvert-cni/culvert/maps"
 )
 
 // Conf is the configuration of one call. Unknown keys are ignored; a known one with a bad
@@ -24,7 +22,7 @@ type Conf struct {
 	CNIVersion string
 	Network    string
 	PinPath    string
-	Sets       []Set // an address of each
+	Sets       []Set // ADD: an address of each; CHECK: all that there are
 	Routes     []*types.Route
 	ResolvConf string
 	Requested  []netip.Addr
@@ -38,8 +36,45 @@ type Attachment struct{ Container, IfName string }
 // ErrUndecodable says that a configuration is no JSON object.
 var ErrUndecodable = errors.New("cannot decode configuration")
 
-// Parse decodes all that ADD, CHECK and STATUS need.
+// Parse decodes all that ADD needs: the ranges that this pod gets addresses from.
 func Parse(stdin []byte, cniArgs string) (*Conf, error) {
+	return parse(stdin, func(c *Conf, top netconf.Object, all *ranges) error {
+		names, err := all.wanted(top, cniArgs)
+		if err == nil {
+			c.Sets, err = all.choose(names)
+		}
+		if err == nil {
+			err = c.checkVersion()
+		}
+		if err == nil {
+			err = c.parseRequests(top, cniArgs)
+		}
+		return err
+	})
+}
+
+// ParseForCheck decodes what CHECK needs. The pod may have been given its addresses before
+// ranges, pools and the pod's own choice of them became what they are.
+func ParseForCheck(stdin []byte) (*Conf, error) {
+	return parse(stdin, func(c *Conf, top netconf.Object, all *ranges) error {
+		c.Sets = all.sets
+		for _, p := range all.pools {
+			c.Sets = append(c.Sets, p.sets...)
+		}
+		c.parsePrev(top)
+		return nil
+	})
+}
+
+// ParseForStatus decodes what STATUS needs: the ranges of pods that choose none.
+func ParseForStatus(stdin []byte) (*Conf, error) {
+	return parse(stdin, func(c *Conf, _ netconf.Object, all *ranges) (err error) {
+		c.Sets, err = all.choose(nil)
+		return err
+	})
+}
+
+func parse(stdin []byte, choose func(*Conf, netconf.Object, *ranges) error) (*Conf, error) {
 	top, c, err := parseBasics(stdin)
 	if err != nil {
 		return nil, err
@@ -48,17 +83,19 @@ func Parse(stdin []byte, cniArgs string) (*Conf, error) {
 	if err != nil {
 		return nil, err
 	}
+	all, err := parseRanges(top, ipam)
+	if err != nil {
+		return nil, err
+	}
 	for _, part := range []func() error{
-		func() error { return c.parseSets(top, ipam) },
 		func() error { return c.parseRoutes(ipam) },
 		func() (err error) { c.ResolvConf, err = textOf(ipam, "resolvConf"); return err },
-		func() error { return c.parseRequests(top, cniArgs) },
+		func() error { return choose(c, top, all) },
 	} {
 		if err := part(); err != nil {
 			return nil, err
 		}
 	}
-	c.parsePrev(top)
 	return c, nil
 }
 
@@ -131,136 +168,6 @@ func (c *Conf) parsePinPath(top netconf.Object) error {
 		return nil
 	}
 	return nil
-}
-
-// parseSets reads the ranges in the order in which their addresses are given: those of the
-// runtime, the one that the section itself is, and its list.
-func (c *Conf) parseSets(top, ipam netconf.Object) error {
-	runtime, err := top.Object("runtimeConfig")
-	if err != nil {
-		return err
-	}
-	if err := c.addSets(runtime, "ipRanges"); err != nil {
-		return err
-	}
-	if ipam.Has("subnet") {
-		r, err := parseRange(ipam)
-		if err != nil {
-			return err
-		}
-		c.Sets = append(c.Sets, Set{Ranges: []Range{r}})
-	}
-	if err := c.addSets(ipam, "ranges"); err != nil {
-		return err
-	}
-	switch {
-	case len(c.Sets) == 0:
-		return netconf.Bad("ipam.ranges", "(none)", "no range of addresses: give ipam.subnet, ipam.ranges or runtimeConfig.ipRanges")
-	case len(c.Sets) > maps.MaxOwnerAddrs:
-		return netconf.Bad("ipam.ranges", fmt.Sprintf("%d sets", len(c.Sets)), fmt.Sprintf("a pod gets at most %d addresses", maps.MaxOwnerAddrs))
-	}
-	if err := checkSets(c.Sets); err != nil {
-		return netconf.Bad("ipam.ranges", describe(c.Sets), err.Error())
-	}
-	return c.checkVersion()
-}
-
-func describe(sets []Set) string {
-	var texts []string
-	for _, s := range sets {
-		texts = append(texts, "["+s.String()+"]")
-	}
-	return strings.Join(texts, " ")
-}
-
-// checkVersion refuses what the results of CNI 0.1 and 0.2 cannot say.
-func (c *Conf) checkVersion() error {
-	if lists, err := cniversion.GreaterThanOrEqualTo(c.CNIVersion, "0.3.0"); err != nil || lists {
-		return nil
-	}
-	families := map[int]bool{}
-	for _, s := range c.Sets {
-		if bits := s.First().BitLen(); families[bits] {
-			return netconf.Bad("ipam.ranges", describe(c.Sets), "CNI "+c.CNIVersion+" knows one address a family")
-		}
-		families[s.First().BitLen()] = true
-	}
-	return nil
-}
-
-// addSets reads a list of lists of ranges. A flat list, as containerd's library makes it, is a
-// set for each family.
-func (c *Conf) addSets(from netconf.Object, key string) error {
-	flat := map[int]int{} // index of the set, by family
-	return from.List(key, func(path string, raw json.RawMessage) error {
-		var list []json.RawMessage
-		if isNull(raw) {
-			return netconf.Bad(path, netconf.Show(raw), "not a range or a list of ranges")
-		}
-		if json.Unmarshal(raw, &list) != nil {
-			r, err := decodeRange(path, raw)
-			if err != nil {
-				return err
-			}
-			at, known := flat[r.First.BitLen()]
-			if !known {
-				at = len(c.Sets)
-				flat[r.First.BitLen()] = at
-				c.Sets = append(c.Sets, Set{})
-			}
-			c.Sets[at].Ranges = append(c.Sets[at].Ranges, r)
-			return nil
-		}
-		var set Set
-		for j, raw := range list {
-			r, err := decodeRange(fmt.Sprintf("%s[%d]", path, j), raw)
-			if err != nil {
-				return err
-			}
-			set.Ranges = append(set.Ranges, r)
-		}
-		if len(set.Ranges) == 0 {
-			return netconf.Bad(path, netconf.Show(raw), "a set without a range")
-		}
-		c.Sets = append(c.Sets, set)
-		return nil
-	})
-}
-
-func decodeRange(path string, raw json.RawMessage) (Range, error) {
-	f, err := netconf.Decode(path, raw)
-	if err != nil {
-		return Range{}, err
-	}
-	return parseRange(f)
-}
-
-func parseRange(f netconf.Object) (Range, error) {
-	s, err := textOf(f, "subnet")
-	if err != nil {
-		return Range{}, err
-	}
-	subnet, err := netip.ParsePrefix(s)
-	if err != nil {
-		return Range{}, bad(f, "subnet", "not a range of addresses, as 10.0.0.0/8")
-	}
-	if a := subnet.Addr(); a.Is4In6() && subnet.Bits() >= 96 {
-		subnet = netip.PrefixFrom(a.Unmap(), subnet.Bits()-96)
-	}
-	first, err1 := addrOf(f, "rangeStart")
-	last, err2 := addrOf(f, "rangeEnd")
-	gateway, err3 := addrOf(f, "gateway")
-	for _, err := range []error{err1, err2, err3} {
-		if err != nil {
-			return Range{}, err
-		}
-	}
-	r, err := newRange(subnet, first, last, gateway)
-	var wrong rangeError
-	if errors.As(err, &wrong) {
-		return r, bad(f, wrong.key, wrong.why)
-	}
-	return r, err
 }
 
 func (c *Conf) parseRoutes(ipam netconf.Object) error {

@@ -39,7 +39,7 @@ func Coded(err error) *types.Error {
 		return types.NewError(codeNotHeld, ErrNotHeld.Error(), err.Error())
 	case errors.Is(err, ErrNoneLeft):
 		return types.NewError(codeNoneLeft, ErrNoneLeft.Error(), err.Error())
-	case errors.Is(err, ErrCooling), errors.Is(err, loader.ErrLocked), errors.Is(err, loader.ErrOtherLayout), errors.Is(err, maps.ErrFull):
+	case errors.Is(err, ErrCooling), errors.Is(err, ErrNoRange), errors.Is(err, loader.ErrLocked), errors.Is(err, loader.ErrOtherLayout), errors.Is(err, maps.ErrFull):
 		return types.NewError(types.ErrTryAgainLater, "try again later", err.Error())
 	case errors.Is(err, loader.ErrNotBPFFS):
 		return types.NewError(types.ErrInvalidNetworkConfig, "invalid configuration", "ipam.pinPath: "+err.Error())
@@ -57,7 +57,7 @@ func unavailable(err error) error {
 		return nil
 	case errors.Is(err, loader.ErrOtherLayout): // the next ADD mends that
 		return nil
-	case errors.As(err, &fault), errors.Is(err, ErrNoneLeft):
+	case errors.As(err, &fault), errors.Is(err, ErrNoneLeft), errors.Is(err, ErrNoRange):
 		return types.NewError(types.ErrPluginNotAvailable, err.Error(), "")
 	}
 	return err

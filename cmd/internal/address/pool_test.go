@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -169,6 +170,46 @@ func TestPrivilegedOldestFirst(t *testing.T) {
 	}
 	if _, err := b.add("z", sets); !errors.Is(err, ErrNoneLeft) {
 		t.Errorf("full again: %v", err)
+	}
+}
+
+// A set that is reserved as a whole is as good as full, also for who has an address of it.
+func TestPrivilegedAllReserved(t *testing.T) {
+	b := newPool(t)
+	four, six := set(t, "10.0.0.0/24"), set(t, "fd00::/64")
+	b.mustAdd(t, "a", []Set{four, six})
+	before := b.state(t)
+	sets := []Set{four, reserving(t, six, "fd00::/64")}
+	for _, name := range []string{"a", "b"} {
+		if _, err := b.add(name, sets); !errors.Is(err, ErrNoneLeft) || !strings.Contains(err.Error(), "all are reserved") || b.state(t) != before {
+			t.Errorf("ADD %s: %v, %s", name, err, b.state(t))
+		}
+	}
+	if err := b.Full("net", sets); !errors.Is(err, ErrNoneLeft) || !strings.Contains(err.Error(), "all are reserved") {
+		t.Errorf("STATUS: %v", err)
+	}
+	if err := b.Check(owner("a"), sets, []netip.Addr{addr("10.0.0.2"), addr("fd00::2")}); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+}
+
+// Nobody is given what is reserved: it is passed over as new and as one that was released.
+func TestPrivilegedReserved(t *testing.T) {
+	b := newPool(t)
+	sets := []Set{set(t, "10.0.0.0/29")} // .2 to .6
+	b.mustAdd(t, "a", sets, addr("10.0.0.4"))
+	if err := b.Release(owner("a")); err != nil {
+		t.Fatal(err)
+	}
+	b.pass(CoolDown)
+	sets = []Set{reserving(t, sets[0], "10.0.0.2", "10.0.0.4/31")}
+	for i, want := range []string{"10.0.0.3", "10.0.0.6"} {
+		if got := b.mustAdd(t, fmt.Sprint(i), sets); got[0] != addr(want) {
+			t.Errorf("got %v, want %s", got, want)
+		}
+	}
+	if _, err := b.add("x", sets); !errors.Is(err, ErrNoneLeft) {
+		t.Errorf("full: %v", err)
 	}
 }
 

@@ -35,9 +35,29 @@ func set(t testing.TB, texts ...string) Set {
 		s.Ranges = append(s.Ranges, r)
 	}
 	sets := []Set{s}
-	if err := checkSets(sets); err != nil {
+	err := checkSets(sets)
+	if err == nil {
+		err = checkAnything(sets, merge(ownOf(sets)))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
+	return sets[0]
+}
+
+// reserving is a set without what is reserved.
+func reserving(t testing.TB, s Set, reserved ...string) Set {
+	t.Helper()
+	list := ownOf([]Set{s})
+	for _, text := range reserved {
+		if a, err := netip.ParseAddr(text); err == nil {
+			list = append(list, span{a, a})
+			continue
+		}
+		list = append(list, spanOf(netip.MustParsePrefix(text)))
+	}
+	sets := []Set{s}
+	seal(sets, merge(list))
 	return sets[0]
 }
 
@@ -85,8 +105,14 @@ func TestSetSize(t *testing.T) {
 		{set(t, "10.0.0.0/24 10.0.0.10 10.0.0.19 10.0.0.12"), 9},
 		{set(t, "10.0.0.0/24 10.0.0.10 10.0.0.19 10.0.0.30", "10.0.0.0/24 10.0.0.30 10.0.0.39 10.0.0.15"), 18},
 		{set(t, "fd00::/120"), 254},
-		{set(t, "fd00::/64"), math.MaxUint64},
+		{set(t, "fd00::/64"), math.MaxUint64 - 1}, // and without its own and the gateway's
 		{set(t, "fd00::/48"), math.MaxUint64},
+		{reserving(t, set(t, "10.0.0.0/24"), "10.0.0.128/25", "10.0.0.7", "10.0.0.8", "10.1.0.0/16", "fd00::/8"), 124},
+		{reserving(t, set(t, "fd00::/120"), "fd00::80/121", "fd00::a0/123"), 126},
+		{reserving(t, set(t, "fd00::/63"), "fd00::/64"), math.MaxUint64},
+		{reserving(t, set(t, "fd00::/64"), "fd00::/65"), 1 << 63},
+		{reserving(t, set(t, "fd00::/64"), "fd00::/64"), 0},
+		{reserving(t, set(t, "255.255.255.0/24"), "255.255.255.128/25"), 126},
 	} {
 		if got := tt.set.Size(); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.set, got, tt.want)
@@ -101,6 +127,8 @@ func TestSetAfter(t *testing.T) {
 		set(t, "10.0.0.0/24 10.0.0.4 10.0.0.6", "10.0.1.0/24 10.0.1.254 10.0.1.255"),
 		set(t, "fd00::/125 fd00::1 fd00::7 fd00::7"),
 		set(t, "10.0.0.0/30"),
+		reserving(t, set(t, "10.0.0.0/28"), "10.0.0.2", "10.0.0.4/31", "10.0.0.14"),
+		reserving(t, set(t, "10.0.0.0/29", "10.0.1.0/29"), "10.0.0.0/29"),
 	} {
 		seen := map[netip.Addr]bool{}
 		a := netip.Addr{}
@@ -128,5 +156,25 @@ func TestNeverGiven(t *testing.T) {
 	}
 	if v6 := set(t, "fd00::/120"); !v6.Gives(addr("fd00::ff")) || v6.Gives(addr("fd00::")) {
 		t.Error("IPv6 has no broadcast address, but the routers' own")
+	}
+}
+
+// What is reserved is passed over at once, however much it is.
+func TestReserved(t *testing.T) {
+	half := reserving(t, set(t, "fd00::/64"), "fd00::/65", "fd00:0:0:0:ffff::/80")
+	if a := half.After(addr("fd00::5")); a != addr("fd00:0:0:0:8000::") {
+		t.Errorf("behind a reserved address: %s", a)
+	}
+	if a := half.After(addr("fd00:0:0:0:fffe:ffff:ffff:ffff")); a != addr("fd00:0:0:0:8000::") {
+		t.Errorf("behind the last: %s", a)
+	}
+	for text, want := range map[string]bool{"fd00::77": false, "fd00:0:0:0:8000::": true, "fd00:0:0:0:ffff::1": false} {
+		if half.Gives(addr(text)) != want {
+			t.Errorf("gives %s: %v", text, !want)
+		}
+	}
+	all := reserving(t, set(t, "fd00::/64"), "fd00::/8")
+	if a := all.After(netip.Addr{}); a.IsValid() || all.Size() != 0 {
+		t.Errorf("of nothing: %s, %d", a, all.Size())
 	}
 }

@@ -38,14 +38,22 @@ func (c *Conf) parseRequests(top netconf.Object, cniArgs string) error {
 			return nil
 		}
 	}
-	for _, pair := range strings.Split(cniArgs, ";") {
-		name, value, _ := strings.Cut(pair, "=")
-		value = strings.TrimSpace(value)
-		if strings.EqualFold(strings.TrimSpace(name), "IP") && value != "" {
-			return c.request("IP in CNI_ARGS", value)
-		}
+	if value := argument(cniArgs, "IP"); value != "" {
+		return c.request("IP in CNI_ARGS", value)
 	}
 	return nil
+}
+
+// argument is a value of CNI_ARGS, the first that is not empty.
+func argument(cniArgs, name string) string {
+	for _, pair := range strings.Split(cniArgs, ";") {
+		key, value, _ := strings.Cut(pair, "=")
+		value = strings.TrimSpace(value)
+		if strings.EqualFold(strings.TrimSpace(key), name) && value != "" {
+			return value
+		}
+	}
+	return ""
 }
 
 // request takes an address, or one with the length of its subnet, which the ranges say better.
@@ -65,8 +73,8 @@ func (c *Conf) request(key, s string) error {
 		switch {
 		case in && a == r.Gateway:
 			return netconf.Bad(key, s, "the gateway's address")
-		case in && set.Reserved[a]:
-			return netconf.Bad(key, s, "a gateway's, a subnet's own or its broadcast address")
+		case in && !set.Gives(a):
+			return netconf.Bad(key, s, "reserved, a gateway's, a subnet's own or its broadcast address")
 		case in:
 			c.Requested = append(c.Requested, a)
 			return nil

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -62,6 +63,18 @@ func (o Object) Name(key string) string { return o.path + key }
 
 // Has says whether a value is there.
 func (o Object) Has(key string) bool { return o.Raw(key) != nil }
+
+// Keys lists the keys whose values are there, in small letters and in order.
+func (o Object) Keys() []string {
+	var keys []string
+	for key := range o.values {
+		if o.Has(key) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
 
 // Get decodes a value into to, which stays as it is if the value is absent.
 func (o Object) Get(key string, to any) error {
