@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -74,7 +75,30 @@ func filled(t *testing.T) (pinPath string) {
 	putFlow(t, dir, bpf.DatapathMapHalfopen, 40001, 7)
 	putFlow(t, dir, bpf.DatapathMapFlows, 40002, 6)
 	putMasqueraded(t, dir)
+	putAddresses(t, dir, addrs)
 	return pinPath
+}
+
+// putAddresses has the pod's addresses given by culvert-ipam, and another one released.
+func putAddresses(t *testing.T, dir string, addrs []netip.Addr) {
+	t.Helper()
+	table, err := maps.OpenAddresses(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer table.Close()
+	owner := maps.Owner{Network: "net", Container: container, IfName: "eth0"}
+	gone := maps.Owner{Network: "net", Container: "gone", IfName: "eth0"}
+	errs := []error{
+		table.PutTenant(maps.Tenant{Owner: owner, Addrs: addrs, Netns: 7, NetnsPath: "/run/netns/a"}),
+		table.Claim(maps.Lease{Addr: netip.MustParseAddr("10.1.2.10"), Owner: gone, State: maps.AddressReleased, Since: 90 * time.Second}),
+	}
+	for _, a := range addrs {
+		errs = append(errs, table.Claim(maps.Lease{Addr: a, Owner: owner, State: maps.AddressHeld, Since: 60 * time.Second}))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func putFlow(t *testing.T, dir, table string, port uint16, generation uint64) {
@@ -135,8 +159,20 @@ func TestPrivilegedViewsAsJSON(t *testing.T) {
 			"generation": 7.0, "flags": []any{"source_check"},
 		}
 	}
+	held := func(addr string) map[string]any {
+		return map[string]any{
+			"address": addr, "network": "net", "container": container, "ifname": "eth0", "netns": "/run/netns/a",
+			"state": "held", "ageSeconds": 40.0,
+		}
+	}
+	released := map[string]any{
+		"address": "10.1.2.10", "network": "net", "container": "gone", "ifname": "eth0", "netns": "",
+		"state": "released", "ageSeconds": 10.0,
+	}
 	for name, want := range map[string][]any{
-		"pods": {pod("10.1.2.3"), pod("fd00::3")},
+		"addresses":       {held("10.1.2.3"), held("fd00::3")},
+		"addresses --all": {held("10.1.2.3"), released, held("fd00::3")},
+		"pods":            {pod("10.1.2.3"), pod("fd00::3")},
 		"hostports": {
 			map[string]any{
 				"hostIP": "192.0.2.1", "hostPort": 53.0, "protocol": "udp", "pod4": "10.1.2.3", "pod6": "",
@@ -177,6 +213,12 @@ func TestPrivilegedViewsAsTables(t *testing.T) {
 ADDRESS   CONTAINER      NETWORK  IFNAME  HOST   MAC                MTU   FLAGS
 10.1.2.3  0123456789abc  net      eth0    veth5  02:00:00:00:00:01  1450  source_check
 fd00::3   0123456789abc  net      eth0    veth5  02:00:00:00:00:01  1450  source_check
+`,
+		"addresses --all": `
+ADDRESS    NETWORK  CONTAINER      IFNAME  STATE     SINCE
+10.1.2.3   net      0123456789abc  eth0    held      40s
+10.1.2.10  net      gone           eth0    released  10s
+fd00::3    net      0123456789abc  eth0    held      40s
 `,
 		"hostports": `
 HOST-IP    PORT  PROTO  POD4      POD6     POD-PORT  CONTAINER      ALIVE
@@ -236,7 +278,7 @@ warning            ` + loader.SharedPorts().Error() + `
 func TestPrivilegedEmptyViews(t *testing.T) {
 	pinPath := netns.PinPath(t)
 	mapstest.Pin(t, filepath.Join(pinPath, "v1", "maps"))
-	for _, name := range []string{"pods", "hostports", "limits", "flows"} {
+	for _, name := range []string{"pods", "addresses", "hostports", "limits", "flows"} {
 		if out, err := run(t, name, "--pin-path", pinPath, "-o", "json"); err != nil || strings.TrimSpace(out) != "[]" {
 			t.Errorf("%s: %q, %v", name, out, err)
 		}

@@ -109,16 +109,8 @@ func TestPrivilegedL6IPAMParallel(t *testing.T) {
 // leasesOf lists the addresses that are held, and by whom.
 func leasesOf(t *testing.T, n *netns.Node) map[string]string {
 	t.Helper()
-	table, err := maps.OpenAddresses(filepath.Join(n.PinPath, "v1", "maps"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer table.Close()
 	held := map[string]string{}
-	for l, err := range table.Leases() {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, l := range rows(t, addressTable(t, n).Leases()) {
 		if l.State == maps.AddressHeld {
 			held[l.Addr.String()] = l.Container
 		}

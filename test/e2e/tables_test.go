@@ -53,6 +53,20 @@ func tables(t testing.TB, n *netns.Node) *maps.Set {
 	return set
 }
 
+// addressTable opens culvert-ipam's table; nil if there is none.
+func addressTable(t testing.TB, n *netns.Node) *maps.Addresses {
+	t.Helper()
+	table, err := maps.OpenAddresses(filepath.Join(n.PinPath, "v1", "maps"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatalf("open addresses of %s: %v", n.Name, err)
+	}
+	t.Cleanup(func() { _ = table.Close() })
+	return table
+}
+
 func rows[T any](t testing.TB, all iter.Seq2[T, error]) []T {
 	t.Helper()
 	got, err := maps.Collect(all)
@@ -157,9 +171,20 @@ func checkFlows(t *testing.T, n *netns.Node, set *maps.Set) {
 	}
 }
 
-// checkLeases: host-local holds no address (it keeps a lock and a cursor a range).
+// checkLeases: host-local holds no address (it keeps a lock and a cursor a range), nor does
+// anybody in culvert-ipam's table.
 func checkLeases(t *testing.T, n *netns.Node) {
 	t.Helper()
+	if table := addressTable(t, n); table != nil {
+		for _, l := range rows(t, table.Leases()) {
+			if l.State == maps.AddressHeld {
+				t.Errorf("%s: after DEL: %s is held by %s", n.Name, l.Addr, l.Owner)
+			}
+		}
+		for _, r := range rows(t, table.Tenants()) {
+			t.Errorf("%s: after DEL: addresses has %+v", n.Name, r)
+		}
+	}
 	files, _ := filepath.Glob(filepath.Join(n.DataDir, netns.Network, "*.*.*.*"))
 	files6, _ := filepath.Glob(filepath.Join(n.DataDir, netns.Network, "*:*"))
 	if left := slices.Concat(files, files6); len(left) > 0 {
