@@ -8,6 +8,7 @@
 #include "lib/connect.h"
 #include "lib/forward.h"
 #include "lib/neighbour.h"
+#include "lib/remote.h"
 #include "lib/stack.h"
 #include "lib/trace.h"
 
@@ -88,7 +89,49 @@ int to_uplink(struct __sk_buff *skb)
 	if (parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
 
-	return finish(skb, &p, HOOK_TO_UPLINK, stack_to_wire(skb, &p));
+	return finish(skb, &p, HOOK_TO_UPLINK, stack_to_wire(skb, &p, true));
+}
+
+/* Another node's pods to anywhere: tc ingress of the tunnel device. There is no frame there that
+ * none of ours has sent.
+ */
+SEC("tc")
+int from_tunnel(struct __sk_buff *skb)
+{
+	int verdict = -DROP_TUNNEL_SOURCE;
+	struct pkt p;
+
+	skb->tc_index = 0;
+	if (parse(skb, &p) == CONTINUE)
+		verdict = tunnel_source(skb, &p);
+	if (verdict == CONTINUE && addr_is_loopback(&p.tuple.dst))
+		verdict = -DROP_LOOPBACK;
+	if (verdict == CONTINUE)
+		verdict = forward(skb, &p, 0, HOOK_FROM_UPLINK);
+
+	return finish(skb, &p, HOOK_FROM_TUNNEL, verdict);
+}
+
+/* Stack, or fast path, to other nodes' pods: tc egress of the tunnel device. What it is not told
+ * where to send, multicast and the like, the device drops.
+ */
+SEC("tc")
+int to_tunnel(struct __sk_buff *skb)
+{
+	bool redirected = take_stamp(skb);
+	int verdict = TO_STACK;
+	struct pkt p;
+
+	if (parse(skb, &p) != CONTINUE || !addr_is_unicast(&p.tuple.dst))
+		return TC_ACT_UNSPEC;
+	if (!redirected)
+		verdict = stack_to_wire(skb, &p, false);
+	if (verdict >= 0)
+		verdict = tunnel_send(skb, &p);
+	if (redirected && verdict == TO_STACK)
+		return finish_redirected(skb, HOOK_TO_TUNNEL);
+
+	return finish(skb, &p, HOOK_TO_TUNNEL, verdict);
 }
 
 /* The host to itself: tc egress of lo, while there is a hostPort. */

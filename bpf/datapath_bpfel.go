@@ -97,7 +97,9 @@ const (
 	DatapathDropReasonDROP_NO_ROOM         DatapathDropReason = 6
 	DatapathDropReasonDROP_FRAGMENT_ORDER  DatapathDropReason = 7
 	DatapathDropReasonDROP_NO_ADDRESS      DatapathDropReason = 8
-	DatapathDropReasonDROP_REASON_MAX      DatapathDropReason = 9
+	DatapathDropReasonDROP_TUNNEL_SOURCE   DatapathDropReason = 9
+	DatapathDropReasonDROP_NO_REMOTE       DatapathDropReason = 10
+	DatapathDropReasonDROP_REASON_MAX      DatapathDropReason = 11
 )
 
 type DatapathEvent struct {
@@ -196,6 +198,9 @@ const (
 	DatapathHookHOOK_FROM_UPLINK DatapathHook = 3
 	DatapathHookHOOK_TO_UPLINK   DatapathHook = 4
 	DatapathHookHOOK_FROM_HOST   DatapathHook = 5
+	DatapathHookHOOK_FROM_TUNNEL DatapathHook = 6
+	DatapathHookHOOK_TO_TUNNEL   DatapathHook = 7
+	DatapathHookHOOK_MAX         DatapathHook = 8
 )
 
 type DatapathHop struct {
@@ -315,6 +320,24 @@ type DatapathPortRange struct {
 	Last  uint16
 }
 
+type DatapathRemote struct {
+	_        structs.HostLayout
+	Endpoint DatapathAddr
+	Local    DatapathAddr
+	Kind     DatapathRemoteKind
+	Vni      uint32
+	Ifindex  uint32
+	Pad      uint32
+}
+
+type DatapathRemoteKind uint32
+
+const (
+	DatapathRemoteKindREMOTE_DIRECT DatapathRemoteKind = 1
+	DatapathRemoteKindREMOTE_TUNNEL DatapathRemoteKind = 2
+	DatapathRemoteKindREMOTE_NODE   DatapathRemoteKind = 3
+)
+
 type DatapathShaper uint32
 
 const (
@@ -395,12 +418,15 @@ const (
 	DatapathMapLimits                    = "limits"
 	DatapathMapNonmasq                   = "nonmasq"
 	DatapathMapPods                      = "pods"
+	DatapathMapRemotes                   = "remotes"
 	DatapathMapTrace                     = "trace"
 	DatapathProgFromHost                 = "from_host"
 	DatapathProgFromPod                  = "from_pod"
 	DatapathProgFromSocket               = "from_socket"
+	DatapathProgFromTunnel               = "from_tunnel"
 	DatapathProgFromUplink               = "from_uplink"
 	DatapathProgToPod                    = "to_pod"
+	DatapathProgToTunnel                 = "to_tunnel"
 	DatapathProgToUplink                 = "to_uplink"
 	DatapathVarClockBaseNs               = "clock_base_ns"
 	DatapathVarEgressToleranceNs         = "egress_tolerance_ns"
@@ -461,8 +487,10 @@ type DatapathProgramSpecs struct {
 	FromHost   *ebpf.ProgramSpec `ebpf:"from_host"`
 	FromPod    *ebpf.ProgramSpec `ebpf:"from_pod"`
 	FromSocket *ebpf.ProgramSpec `ebpf:"from_socket"`
+	FromTunnel *ebpf.ProgramSpec `ebpf:"from_tunnel"`
 	FromUplink *ebpf.ProgramSpec `ebpf:"from_uplink"`
 	ToPod      *ebpf.ProgramSpec `ebpf:"to_pod"`
+	ToTunnel   *ebpf.ProgramSpec `ebpf:"to_tunnel"`
 	ToUplink   *ebpf.ProgramSpec `ebpf:"to_uplink"`
 }
 
@@ -484,6 +512,7 @@ type DatapathMapSpecs struct {
 	Limits    *ebpf.MapSpec `ebpf:"limits"`
 	Nonmasq   *ebpf.MapSpec `ebpf:"nonmasq"`
 	Pods      *ebpf.MapSpec `ebpf:"pods"`
+	Remotes   *ebpf.MapSpec `ebpf:"remotes"`
 	Trace     *ebpf.MapSpec `ebpf:"trace"`
 }
 
@@ -539,6 +568,7 @@ type DatapathMaps struct {
 	Limits    *ebpf.Map `ebpf:"limits"`
 	Nonmasq   *ebpf.Map `ebpf:"nonmasq"`
 	Pods      *ebpf.Map `ebpf:"pods"`
+	Remotes   *ebpf.Map `ebpf:"remotes"`
 	Trace     *ebpf.Map `ebpf:"trace"`
 }
 
@@ -558,6 +588,7 @@ func (m *DatapathMaps) Close() error {
 		m.Limits,
 		m.Nonmasq,
 		m.Pods,
+		m.Remotes,
 		m.Trace,
 	)
 }
@@ -587,8 +618,10 @@ type DatapathPrograms struct {
 	FromHost   *ebpf.Program `ebpf:"from_host"`
 	FromPod    *ebpf.Program `ebpf:"from_pod"`
 	FromSocket *ebpf.Program `ebpf:"from_socket"`
+	FromTunnel *ebpf.Program `ebpf:"from_tunnel"`
 	FromUplink *ebpf.Program `ebpf:"from_uplink"`
 	ToPod      *ebpf.Program `ebpf:"to_pod"`
+	ToTunnel   *ebpf.Program `ebpf:"to_tunnel"`
 	ToUplink   *ebpf.Program `ebpf:"to_uplink"`
 }
 
@@ -597,8 +630,10 @@ func (p *DatapathPrograms) Close() error {
 		p.FromHost,
 		p.FromPod,
 		p.FromSocket,
+		p.FromTunnel,
 		p.FromUplink,
 		p.ToPod,
+		p.ToTunnel,
 		p.ToUplink,
 	)
 }

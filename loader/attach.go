@@ -22,7 +22,7 @@ const loIfindex = 1
 
 // hook is a place for one of our programs on a kind of device.
 type hook struct {
-	device  string // pod, uplink, lo or cgroup
+	device  string // pod, uplink, tunnel, lo or cgroup
 	program string
 	egress  bool
 }
@@ -35,12 +35,16 @@ func uplinkHooks() []hook {
 	return []hook{{"uplink", bpf.DatapathProgFromUplink, false}, {"uplink", bpf.DatapathProgToUplink, true}}
 }
 
+func tunnelHooks() []hook {
+	return []hook{{"tunnel", bpf.DatapathProgFromTunnel, false}, {"tunnel", bpf.DatapathProgToTunnel, true}}
+}
+
 func hostHooks() []hook { return []hook{{"lo", bpf.DatapathProgFromHost, true}} }
 
 func socketHook() hook { return hook{"cgroup", bpf.DatapathProgFromSocket, true} }
 
 func allHooks() []hook {
-	return slices.Concat(podHooks(), uplinkHooks(), hostHooks(), []hook{socketHook()})
+	return slices.Concat(podHooks(), uplinkHooks(), tunnelHooks(), hostHooks(), []hook{socketHook()})
 }
 
 // programs are the names of all programs, which are also their pins.

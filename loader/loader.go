@@ -191,7 +191,7 @@ func (d *Datapath) current() bool {
 			return false
 		}
 	}
-	for _, name := range slices.Concat(traceTables, addressTables) {
+	for _, name := range slices.Concat(traceTables, addressTables, remoteTables) {
 		if _, err := os.Lstat(filepath.Join(d.dirs.maps, name)); err != nil {
 			return false
 		}

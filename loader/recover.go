@@ -71,7 +71,7 @@ func recoverPins(opts Options) (int, error) {
 // complete says whether every table that this build knows is pinned, or another schema's
 // are: those are migrated, not looked for.
 func complete(d dirs) bool {
-	for _, name := range slices.Concat(tableNames, traceTables, addressTables) {
+	for _, name := range slices.Concat(tableNames, traceTables, addressTables, remoteTables) {
 		if !exists(filepath.Join(d.maps, name)) {
 			others, _ := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(d.maps)), "v*", "maps", bpf.DatapathMapConfig))
 			own := filepath.Join(d.maps, bpf.DatapathMapConfig)

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -28,20 +27,7 @@ type attachment struct {
 }
 
 // Uplinks lists the devices that carry our programs for uplinks, in order.
-func (d *Datapath) Uplinks() ([]int, error) {
-	list, err := attachments(d.dirs)
-	if err != nil {
-		return nil, err
-	}
-	var ifindexes []int
-	for _, a := range list {
-		if a.hook.device == "uplink" && !a.hook.egress && !a.stale() {
-			ifindexes = append(ifindexes, a.ifindex)
-		}
-	}
-	slices.Sort(ifindexes)
-	return slices.Compact(ifindexes), nil
-}
+func (d *Datapath) Uplinks() ([]int, error) { return d.carriers("uplink") }
 
 // Sweep removes the pins of links whose device is gone. It is idempotent.
 func (d *Datapath) Sweep() error {

@@ -46,12 +46,13 @@ func TestPrivilegedS4UpgradeInPlace(t *testing.T) {
 	for _, tc := range []struct {
 		mode           AttachMode
 		links, filters int
-	}{{AttachClsact, 0, 5}, {AttachAuto, 3, 2}} {
+	}{{AttachClsact, 0, 7}, {AttachAuto, 5, 2}} {
 		t.Run(string(tc.mode), func(t *testing.T) {
 			n := newNode(t, tc.mode, tc.links > 0)
+			tunnel := n.device(t, "tunnel0")
 			const pod, stranger, vanished = 1001, 1002, 1003
 			n.do(t, func() error {
-				return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachHost(false, nil), n.d.AttachPod(pod))
+				return errors.Join(n.d.AttachUplink(n.dev), n.d.AttachTunnel(tunnel), n.d.AttachHost(false, nil), n.d.AttachPod(pod))
 			})
 			for i := range uint64(3) {
 				row := maps.Iface{Ifindex: pod + int(i), Generation: i + 1}

@@ -117,6 +117,11 @@ func encodeCidrKey(p netip.Prefix) (bpf.DatapathCidrKey, error) {
 	return bpf.DatapathCidrKey{Prefix: uint32(bits), Version: version, Addr: p.Addr().As16()}, nil
 }
 
+// fromCidrKey is the reverse of encodeCidrKey.
+func fromCidrKey(key *bpf.DatapathCidrKey) netip.Prefix {
+	return ToCidr(netip.PrefixFrom(netip.AddrFrom16(key.Addr), int(key.Prefix)-versionBits))
+}
+
 func encodeNetworks(networks []string) (value bpf.DatapathCidr, err error) {
 	networks = slices.Compact(slices.Sorted(slices.Values(networks)))
 	if len(networks) == 0 {
@@ -137,7 +142,7 @@ func encodeNetworks(networks []string) (value bpf.DatapathCidr, err error) {
 }
 
 func decodeCidr(key *bpf.DatapathCidrKey, value *bpf.DatapathCidr) Cidr {
-	c := Cidr{Prefix: ToCidr(netip.PrefixFrom(netip.AddrFrom16(key.Addr), int(key.Prefix)-versionBits))}
+	c := Cidr{Prefix: fromCidrKey(key)}
 	for i := range value.Networks {
 		if n := fromText(value.Networks[i][:]); n != "" {
 			c.Networks = append(c.Networks, n)

@@ -55,7 +55,7 @@ func (t *Counters) All() iter.Seq2[Counter, error] {
 // the time does not grow with the table. It is no error that there is none.
 func (t *Counters) DeleteIfindex(ifindex int) error {
 	key := bpf.DatapathCounterKey{Ifindex: uint32(ifindex)}
-	for hook := bpf.DatapathHookHOOK_FROM_POD; hook <= bpf.DatapathHookHOOK_FROM_HOST; hook++ {
+	for hook := bpf.DatapathHookHOOK_FROM_POD; hook < bpf.DatapathHookHOOK_MAX; hook++ {
 		for reason := range bpf.DatapathDropReasonDROP_REASON_MAX {
 			key.Hook, key.Reason = hook, reason
 			if err := t.m.Delete(&key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
@@ -73,6 +73,8 @@ func (h Hook) String() string {
 		Hook(bpf.DatapathHookHOOK_FROM_UPLINK): "from_uplink",
 		Hook(bpf.DatapathHookHOOK_TO_UPLINK):   "to_uplink",
 		Hook(bpf.DatapathHookHOOK_FROM_HOST):   "from_host",
+		Hook(bpf.DatapathHookHOOK_FROM_TUNNEL): "from_tunnel",
+		Hook(bpf.DatapathHookHOOK_TO_TUNNEL):   "to_tunnel",
 	})
 }
 
@@ -86,5 +88,7 @@ func (r DropReason) String() string {
 		DropReason(bpf.DatapathDropReasonDROP_NO_ROOM):         "no_room",
 		DropReason(bpf.DatapathDropReasonDROP_FRAGMENT_ORDER):  "fragment_order",
 		DropReason(bpf.DatapathDropReasonDROP_NO_ADDRESS):      "no_address",
+		DropReason(bpf.DatapathDropReasonDROP_TUNNEL_SOURCE):   "tunnel_source",
+		DropReason(bpf.DatapathDropReasonDROP_NO_REMOTE):       "no_remote",
 	})
 }

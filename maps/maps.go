@@ -11,6 +11,8 @@ package maps
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 
 	"github.com/cilium/ebpf"
@@ -38,6 +40,7 @@ type Set struct {
 	Fragments *Fragments
 	Nonmasq   *Cidrs
 	Excluded  *Cidrs
+	Remotes   *Remotes
 	Counters  *Counters
 	Config    *Config
 
@@ -70,6 +73,11 @@ func Open(dir string) (*Set, error) {
 	s.Fragments = &Fragments{table[bpf.DatapathFragmentKey, bpf.DatapathFragment]{open(bpf.DatapathMapFragments)}}
 	s.Nonmasq = openCidrs(open, bpf.DatapathMapNonmasq)
 	s.Excluded = openCidrs(open, bpf.DatapathMapExcluded)
+	remotes := open
+	if _, missing := os.Lstat(filepath.Join(dir, bpf.DatapathMapRemotes)); errors.Is(missing, fs.ErrNotExist) {
+		remotes = func(string) *ebpf.Map { return nil } // pinned by a build that has none
+	}
+	s.Remotes = &Remotes{table[bpf.DatapathCidrKey, bpf.DatapathRemote]{remotes(bpf.DatapathMapRemotes)}}
 	s.Counters = &Counters{open(bpf.DatapathMapCounters)}
 	s.Config = &Config{table[uint32, bpf.DatapathNodeConfig]{open(bpf.DatapathMapConfig)}}
 	if err != nil {

@@ -28,6 +28,7 @@ func TestNamesCoverEnums(t *testing.T) {
 		"flow_flag":   func(v uint64) string { return FlowFlags(v).String() },
 		"flow_state":  func(v uint64) string { return FlowState(v).String() },
 		"pod_flag":    func(v uint64) string { return PodFlags(v).String() },
+		"remote_kind": func(v uint64) string { return RemoteKind(v).String() },
 		"verdict":     func(v uint64) string { return Verdict(v).String() },
 		"feature":     func(v uint64) string { return Features(v).String() },
 	} {

@@ -2,6 +2,7 @@
 /* hostPort: a port of the node, answered by a pod. */
 #pragma once
 
+#include "cidr.h"
 #include "pod.h"
 #include "route.h"
 
@@ -27,14 +28,6 @@ __noinline int is_hostport(struct tuple *t)
 static __always_inline bool hostport_on_loopback(const struct addr *a)
 {
 	return !addr_is_v4(a) || addr_to_v4(a) == bpf_htonl(0x7f000001);
-}
-
-static __always_inline bool cidr_has(void *ranges, const struct addr *a)
-{
-	struct cidr_key key = { .prefix = 32 + 128, .version = addr_is_v4(a) ? 4 : 6 };
-
-	__builtin_memcpy(key.addr, a, sizeof(key.addr));
-	return bpf_map_lookup_elem(ranges, &key);
 }
 
 /* Does p call a hostPort? Then f's destination becomes the pod behind it. Locality is

@@ -93,7 +93,8 @@ static __noinline int masquerade_spares(struct __sk_buff *skb, struct pkt *p)
 {
 	/* An echo reply's later fragments are known by the port of the first one. */
 	return is_echo_reply(p) || (is_icmp(p) && p->tuple.dport) || !addr_is_unicast(&p->tuple.dst) ||
-	       cidr_has(&nonmasq, &p->tuple.dst) || ct_lookup(skb, &p->tuple) == CT_REPLY;
+	       cidr_has(&nonmasq, &p->tuple.dst) || cidr_has(&remotes, &p->tuple.dst) ||
+	       ct_lookup(skb, &p->tuple) == CT_REPLY;
 }
 
 /* Has a masqueraded flow the number that the node itself sends by, to the same place? */

@@ -155,8 +155,10 @@ static __noinline int guard_hostport(struct pkt *p)
 	return leave_to_stack(p, &reply);
 }
 
-/* to_uplink: on the way from the stack to the wire. */
-static __always_inline int stack_to_wire(struct __sk_buff *skb, struct pkt *p)
+/* On the way from the stack to the wire, or (to_tunnel) into a tunnel, where nothing is
+ * masqueraded: a drop, or nothing to be said.
+ */
+static __always_inline int stack_to_wire(struct __sk_buff *skb, struct pkt *p, bool masquerades)
 {
 	struct pod *pod;
 	__u64 generation = 0;
@@ -168,12 +170,12 @@ static __always_inline int stack_to_wire(struct __sk_buff *skb, struct pkt *p)
 	if (pod) {
 		generation = pod->generation;
 		verdict = late_answer(skb, p, generation);
-		if (verdict != CONTINUE || !(pod->flags & POD_MASQUERADE))
+		if (verdict != CONTINUE || !masquerades || !(pod->flags & POD_MASQUERADE))
 			return verdict;
 	} else if (p->fragment == LATER_FRAGMENT) {
 		return TO_STACK; /* of the host's packets only ports change */
 	}
-	if (pod || (p->tuple.sport && pool_holds(p->tuple.sport))) {
+	if (masquerades && (pod || (p->tuple.sport && pool_holds(p->tuple.sport)))) {
 		verdict = masquerade(skb, p, generation);
 		if (verdict != CONTINUE)
 			return verdict;

@@ -204,6 +204,22 @@ struct cidr {
 	char networks[CIDR_NETWORKS][64]; /* unused: all zero */
 };
 
+enum remote_kind : __u32 {
+	REMOTE_DIRECT = 1, /* the next hop is on a subnet of ours */
+	REMOTE_TUNNEL = 2,
+	REMOTE_NODE = 3, /* an address of a node itself: it is only not masqueraded */
+};
+
+/* remotes: range of addresses (LPM) -> the other node that has it; the agent writes it */
+struct remote {
+	struct addr endpoint; /* of the node; a tunnel's other end */
+	struct addr local;    /* a tunnel's end here; zero: the kernel's choice */
+	enum remote_kind kind;
+	__u32 vni;
+	__u32 ifindex; /* of the tunnel device, else 0 */
+	__u32 pad;
+};
+
 enum address_kind : __u32 {
 	ADDRESS_LEASE = 0,   /* of an address: who has it, or had it last */
 	ADDRESS_OWNER = 1,   /* of an attachment: what it has; the key's addr is a hash of its names */
@@ -243,6 +259,9 @@ enum hook : __u16 {
 	HOOK_FROM_UPLINK = 3,
 	HOOK_TO_UPLINK = 4,
 	HOOK_FROM_HOST = 5,
+	HOOK_FROM_TUNNEL = 6,
+	HOOK_TO_TUNNEL = 7,
+	HOOK_MAX,
 };
 
 enum drop_reason : __u16 {
@@ -254,6 +273,8 @@ enum drop_reason : __u16 {
 	DROP_NO_ROOM = 6,	  /* a row could not be written */
 	DROP_FRAGMENT_ORDER = 7,  /* a later fragment of a translated datagram came before its first */
 	DROP_NO_ADDRESS = 8,	  /* masquerade: the uplink has no address of the family */
+	DROP_TUNNEL_SOURCE = 9,	  /* from the tunnel: not of the node whose the source is */
+	DROP_NO_REMOTE = 10,	  /* to the tunnel: no other node has the destination */
 	DROP_REASON_MAX,
 };
 

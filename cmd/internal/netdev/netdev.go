@@ -32,6 +32,7 @@ type Handle struct {
 	strict *nl.SocketHandle
 	// clsact remembers devices that have the qdisc, to ask for it once a device.
 	clsact map[int]bool
+	tunnel int // ifindex of what EnsureTunnel made; 0: none
 }
 
 // Open gives a handle on the namespace of the calling thread.

@@ -65,8 +65,8 @@ func (h *Handle) Uplinks(names []string, ours func(name string) bool) (Uplinks, 
 	for _, index := range slices.Compact(candidates) {
 		l, err := h.Link(index)
 		switch {
-		case errors.Is(err, unix.ENODEV) || err == nil && ours(l.Name):
-			continue // gone meanwhile, or a pod's
+		case errors.Is(err, unix.ENODEV) || err == nil && (ours(l.Name) || l.isTunnel()):
+			continue // gone meanwhile, or a pod's, or what leads to other nodes' pods
 		case err != nil:
 			return Uplinks{}, err
 		case l.Kind == "veth" && !subnets[index] && !slices.Contains(u.ByDefault, index):
@@ -94,6 +94,8 @@ func (h *Handle) named(names []string) ([]Link, error) {
 			return nil, err
 		case !l.Ethernet:
 			return nil, NoSuchUplink{name, "not an Ethernet device"}
+		case l.isTunnel():
+			return nil, NoSuchUplink{name, "culvert's own tunnel"}
 		}
 		links = append(links, l)
 	}

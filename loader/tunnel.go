@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package loader
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/culvert-cni/culvert/bpf"
+)
+
+// remoteTables are those that Open does without, as builds that knew no other node had none.
+var remoteTables = []string{bpf.DatapathMapRemotes}
+
+// AttachTunnel attaches from_tunnel and to_tunnel to the device that other nodes' pods are
+// reached by; do it before the device is up. Once they are there, every further call costs a
+// few system calls. They are replaced as all programs are, and stay when the caller ends.
+func (d *Datapath) AttachTunnel(ifindex int) error { return d.attachShared(tunnelHooks(), ifindex) }
+
+// CheckTunnel is CheckPod for a tunnel device.
+func (d *Datapath) CheckTunnel(ifindex int) error { return d.check(tunnelHooks(), ifindex) }
+
+// DetachTunnel takes the programs off a device. It is idempotent, and no error that the
+// device is gone.
+func (d *Datapath) DetachTunnel(ifindex int) error {
+	unlock, err := d.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var errs []error
+	for _, h := range tunnelHooks() {
+		errs = append(errs, d.detachTCX(h, ifindex), d.detachClsact(h, ifindex))
+	}
+	return errors.Join(errs...)
+}
+
+// Tunnels lists the devices that carry our programs for tunnels, in order.
+func (d *Datapath) Tunnels() ([]int, error) { return d.carriers("tunnel") }
+
+// carriers lists the devices of a kind that carry a program of ours, in order.
+func (d *Datapath) carriers(kind string) ([]int, error) {
+	list, err := attachments(d.dirs)
+	if err != nil {
+		return nil, err
+	}
+	var ifindexes []int
+	for _, a := range list {
+		if a.hook.device == kind && !a.hook.egress && !a.stale() {
+			ifindexes = append(ifindexes, a.ifindex)
+		}
+	}
+	slices.Sort(ifindexes)
+	return slices.Compact(ifindexes), nil
+}
