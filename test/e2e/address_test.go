@@ -132,8 +132,12 @@ func TestPrivilegedL7IPAMRebuilt(t *testing.T) {
 	if len(before) != 4 || before[a.V4.String()] != "a" || before[a.V6.String()] != "a" {
 		t.Errorf("held: %v", before)
 	}
-	for _, p := range []*netns.Pod{a, gone} {
-		node.MustRun(t, "", "tc", "qdisc", "del", "dev", p.Host.Name, "clsact")
+	devices := []string{a.Host.Name, gone.Host.Name}
+	if _, tcx := release(t, 6, 6); !tcx { // filters outlive their pins, and hold the tables
+		devices = append(devices, "up0")
+	}
+	for _, dev := range devices {
+		node.MustRun(t, "", "tc", "qdisc", "del", "dev", dev, "clsact")
 	}
 	must(t, os.RemoveAll(filepath.Join(node.PinPath, "v1")))
 
