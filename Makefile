@@ -34,7 +34,7 @@ CNITOOL := github.com/containernetworking/cni/cnitool
 GOLANGCI := $(GO) tool -modfile=test/tools/golangci.mod golangci-lint
 C_FILES = bpf/datapath.c $(wildcard bpf/lib/*.h)
 
-.PHONY: help deps build ref generate test upgrade-test test-kernels test-containerd test-kubernetes soak crash bench limits fuzz demo lint install clean
+.PHONY: help deps build ref generate test upgrade-test test-kernels test-containerd test-kubernetes test-faults bench-cluster test-kind soak crash bench limits fuzz demo lint install clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,18 @@ test-containerd: build ref ## pods by CRI through real containerds, 2.x and Debi
 test-kubernetes: build ref ## Kubernetes' end-to-end tests on a cluster, kube-proxy by iptables and nftables (root)
 	@test/install-deps.sh base runtime kubernetes
 	test/kubernetes/run.sh
+
+test-faults: build ref ## nodes rebooted, agents killed, API server away, ranges moved: what pods lose; writes docs/kubernetes-faults.md (root)
+	@test/install-deps.sh base runtime kubernetes
+	test/kubernetes/faults.sh
+
+bench-cluster: build ref ## 100 pods a node at once, VXLAN between nodes, beside the reference plugins; writes docs/bench-cluster.md (root; a quiet machine)
+	@test/install-deps.sh base runtime kubernetes
+	test/kubernetes/bench.sh
+
+test-kind: build ref ## a kind cluster of three nodes whose only network is "kubectl apply -k deploy/" (docker, or root)
+	@test/install-deps.sh base
+	test/kind/run.sh
 
 soak: deps build ref ## random verbs, traffic and kills over 64 pods for half an hour, or SOAK_TIME (root)
 	SOAK_TIME=$${SOAK_TIME:-30m} test/bpffs.sh $(GO) test -count=1 -timeout 24h -v -run TestPrivilegedSoak ./test/soak

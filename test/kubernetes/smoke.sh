@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # What must work before Kubernetes' own tests are worth their time: every way to a pod, from the same and
-# the other node, in both families (sourced by run.sh). On each node are who-NODE, which has hostPorts, and
-# client-NODE; a service stands before each who. A who answers with its name and its client's address.
+# each other node, in both families (sourced by run.sh). On each node are who-NODE, which has hostPorts, and
+# client-NODE; a service stands before each who. A who answers with its name and its client's address. limited,
+# on the first node, has bandwidth annotations.
 # shellcheck shell=bash disable=SC2154
 
-pod_manifest() { # pod_manifest NAME NODE PORTS: PORTS is a YAML list
+pod_manifest() { # pod_manifest NAME NODE PORTS [INGRESS EGRESS]: PORTS is a YAML list; limits, 1G without
   cat <<Y
 ---
 apiVersion: v1
 kind: Pod
-metadata: {name: $1, labels: {app: $1}, annotations: {kubernetes.io/ingress-bandwidth: 100M, kubernetes.io/egress-bandwidth: 100M}}
+metadata: {name: $1, labels: {app: $1}, annotations: {kubernetes.io/ingress-bandwidth: ${4:-1G}, kubernetes.io/egress-bandwidth: ${5:-1G}}}
 spec:
   nodeName: $2
   terminationGracePeriodSeconds: 0
@@ -42,12 +43,25 @@ smoke_manifests() {
     pod_manifest "client-$n" "$n" '[]'
     service_manifest "who-$n"
   done
+  pod_manifest limited "${NODES[0]}" '[]' 20M 10M
 }
 
 # addresses JSONPATH OBJECT: the IPv4 and the IPv6 one, as two words, the latter in brackets
 addresses() { kubectl get "$2" -o "jsonpath=$1" | tr ' ' '\n' | sort -t: -k2 | sed 's/.*:.*/[&]/' | tr '\n' ' '; }
 bare() { local a=${1#[}; echo "${a%]}"; }
-in_pod() { local p=$1; shift; kubectl exec "$p" -- /bin/labpod "$@"; }
+# in_pod POD ARG...: labpod in the pod's network; only names need the rest of the pod (kubectl exec), at a hundred
+# times the processor's time
+in_pod() { local p=$1; shift; node_exec "${pod_node[$p]}" nsenter --net="${pod_netns[$p]}" "$W/bin/labpod" "$@"; }
+declare -A pod_node pod_netns
+find_pods() {
+  local n id name ns
+  for n in "${NODES[@]}"; do
+    while read -r id name; do
+      ns=$("$LAB/node-exec.sh" "$n" crictl inspectp "$id" | jq -r '.info.runtimeSpec.linux.namespaces[] | select(.type == "network").path')
+      pod_node[$name]=$n pod_netns[$name]=$ns
+    done < <("$LAB/node-exec.sh" "$n" crictl pods -s Ready --namespace default -o json | jq -r '.items[] | "\(.id) \(.metadata.name)"')
+  done
+}
 in_node() { local n=$1; shift; node_exec "$n" "$W/bin/labpod" "$@"; }
 outside() { sw_exec "$W/bin/labpod" "$@"; }
 says() { local want=$1; shift; has "$("$@")" "$want"; }
@@ -69,36 +83,80 @@ from_node() {
   check "$3: node $1 -> $2: ClusterIP" says "$2 " in_node "$1" get "http://$6/"
 }
 
+# a service's addresses answer once kube-proxy has them, which is after its pod is ready
+service_known() { # service_known NODE WHO SERVICE_IP
+  in_node "$1" get "http://$3/" | grep -q "^$2 "
+}
+services_known() {
+  local n s a svc
+  for s in "${NODES[@]}"; do
+    read -ra svc <<<"$(addresses '{.spec.clusterIPs[*]}' "service/who-$s")"
+    for n in "${NODES[@]}"; do for a in "${svc[@]}"; do
+      wait_for 60 "$a, of who-$s, on $n" service_known "$n" "who-$s" "$a" || return
+    done; done
+  done
+}
+
+# holds BITS CMD...: what CMD measures is this rate less headers; never more, and one of three times nearly all
+# of it, as the machine may be busy
+holds() {
+  local got
+  for _ in 1 2 3; do
+    got=$("${@:2}") || return
+    if [ "$got" -gt "$1" ]; then break; fi
+    if [ "$got" -ge $(($1 * 85 / 100)) ]; then return; fi
+  done
+  echo "got $got bit/s of $1"; return 1
+}
+smoke_bandwidth() {
+  local n i a
+  read -ra a <<<"$(addresses '{.status.podIPs[*].ip}' pod/limited)"
+  for n in "${NODES[@]}"; do for i in 0 1; do
+    check "IPv$((i * 2 + 4)): client-$n -> limited: 20 Mbit/s in" holds 20000000 in_pod "client-$n" push "http://${a[i]}:8080/sink" 3
+    check "IPv$((i * 2 + 4)): client-$n -> limited: 10 Mbit/s out" holds 10000000 in_pod "client-$n" pull "http://${a[i]}:8080/source" 3
+  done; done
+}
+
+# from_outside WHO NODE FAMILY HOST_IP OUTSIDE_IP LOCAL_IP: hostPort from the node network, and from the node itself
+from_outside() {
+  check "$3: outside -> $1: hostPort TCP, source kept" says "$1 $5" outside get "http://$4:18080/"
+  check "$3: outside -> $1: hostPort UDP, source kept" says "$1 $5" outside udp "$4:18081"
+  check "$3: node $2 -> $1: hostPort at localhost" says "$1 " in_node "$2" get "http://$6:18080/"
+  # as the HostPort conformance test does; labpod cannot bind
+  check "$3: node $2 -> $1: hostPort at localhost, from the node's address" \
+    says "$1 " node_exec "$2" curl -sgm 3 --interface "$(bare "$4")" "http://$6:18080/"
+}
+
+# smoke_who INDEX: every way to who-NODE
+smoke_who() {
+  local n s=${NODES[$1]} i f me who host svc out local=(127.0.0.1 '[::1]')
+  out=("$(net4 $(($1 + 1))).1" "$(net6 $(($1 + 1)))1")
+  read -ra who <<<"$(addresses '{.status.podIPs[*].ip}' "pod/who-$s")"
+  read -ra host <<<"$(addresses '{.status.hostIPs[*].ip}' "pod/who-$s")"
+  read -ra svc <<<"$(addresses '{.spec.clusterIPs[*]}' "service/who-$s")"
+  for i in 0 1; do
+    f=IPv$((i * 2 + 4))
+    for n in "${NODES[@]}"; do
+      read -ra me <<<"$(addresses '{.status.podIPs[*].ip}' "pod/client-$n")"
+      from_pod "client-$n" "who-$s" "$f" "${me[i]}" "${who[i]}" "${host[i]}" "${svc[i]}"
+      from_node "$n" "who-$s" "$f" "${who[i]}" "${host[i]}" "${svc[i]}"
+    done
+    # who calls itself, each way
+    from_pod "who-$s" "who-$s" "$f" "${who[i]}" "${who[i]}" "${host[i]}" "${svc[i]}"
+    from_outside "who-$s" "$s" "$f" "${host[i]}" "${out[i]}" "${local[i]}"
+  done
+  for n in "${NODES[@]}"; do check "client-$n -> who-$s: by its name in DNS" says "who-$s " kubectl exec "client-$n" -- /bin/labpod get "http://who-$s.default.svc.cluster.local/"; done
+}
+
 # smoke ends with an error only if there is nothing to test
 smoke() {
-  local before=$failed
+  local before=$failed i
   smoke_manifests | kubectl apply -f - >/dev/null
-  check "the smoke pods are ready" kubectl wait --for=condition=Ready pod -l 'app in (who-n1, who-n2, client-n1, client-n2)' --timeout=90s
-  [ "$failed" = "$before" ] || { kubectl get pods -o wide; kubectl get events | tail; return 1; }
-  local n s i f me who host svc sw=("$LAB_NET4.1" "${LAB_NET6}1") local4=127.0.0.1
-  for s in "${NODES[@]}"; do
-    read -ra who <<<"$(addresses '{.status.podIPs[*].ip}' "pod/who-$s")"
-    read -ra host <<<"$(addresses '{.status.hostIPs[*].ip}' "pod/who-$s")"
-    read -ra svc <<<"$(addresses '{.spec.clusterIPs[*]}' "service/who-$s")"
-    for i in 0 1; do
-      f=IPv$((i * 2 + 4))
-      for n in "${NODES[@]}"; do
-        read -ra me <<<"$(addresses '{.status.podIPs[*].ip}' "pod/client-$n")"
-        from_pod "client-$n" "who-$s" "$f" "${me[i]}" "${who[i]}" "${host[i]}" "${svc[i]}"
-        from_node "$n" "who-$s" "$f" "${who[i]}" "${host[i]}" "${svc[i]}"
-      done
-      # who calls itself, each way
-      from_pod "who-$s" "who-$s" "$f" "${who[i]}" "${who[i]}" "${host[i]}" "${svc[i]}"
-      check "$f: outside -> who-$s: hostPort TCP, source kept" says "who-$s ${sw[i]}" outside get "http://${host[i]}:18080/"
-      check "$f: outside -> who-$s: hostPort UDP, source kept" says "who-$s ${sw[i]}" outside udp "${host[i]}:18081"
-      check "$f: node $s -> who-$s: hostPort at localhost" says "who-$s " in_node "$s" get "http://$local4:18080/"
-      # as the HostPort conformance test does; labpod cannot bind
-      check "$f: node $s -> who-$s: hostPort at localhost, from the node's address" \
-        says "who-$s $(bare "${host[i]}")" node_exec "$s" curl -sgm 3 --interface "$(bare "${host[i]}")" "http://$local4:18080/"
-      local4='[::1]'
-    done
-    local4=127.0.0.1
-    for n in "${NODES[@]}"; do check "client-$n -> who-$s: by its name in DNS" says "who-$s " in_pod "client-$n" get "http://who-$s.default.svc.cluster.local/"; done
-  done
+  check "the smoke pods are ready" kubectl wait --for=condition=Ready pod --all --timeout=90s
+  check "the smoke services are known on every node" services_known
+  [ "$failed" = "$before" ] || { kubectl get pods -A -o wide; kubectl get events | tail; return 1; }
+  find_pods
+  for i in "${!NODES[@]}"; do smoke_who "$i"; done
+  smoke_bandwidth
   smoke_manifests | kubectl delete --wait -f - >/dev/null || true
 }

@@ -5,12 +5,13 @@
 # run, etcd, a small CoreDNS. 25-30 minutes on two processors the first time, 7 GB of Go's cache;
 # afterwards W/bin is taken as it is.
 #
-#   build-kubernetes.sh     W (default /tmp/culvert-lab), JOBS, KUBERNETES_VERSION, ETCD_VERSION, COREDNS_VERSION
+#   build-kubernetes.sh [kind]    W (default /tmp/culvert-lab), JOBS, KUBERNETES_VERSION, ETCD_VERSION,
+#                                 COREDNS_VERSION; with "kind" also kubeadm and kind, of KIND_VERSION
 set -euo pipefail
 LAB=$(dirname "$(readlink -f "$0")")
 . "$LAB/lib.sh"
 . "$LAB/gomod.sh"
-: "${KUBERNETES_VERSION:=v1.37.2}" "${ETCD_VERSION:=v3.7.3}" "${COREDNS_VERSION:=v1.14.6}"
+: "${KUBERNETES_VERSION:=v1.37.2}" "${ETCD_VERSION:=v3.7.3}" "${COREDNS_VERSION:=v1.14.6}" "${KIND_VERSION:=v0.33.0}"
 
 # Kubernetes' go.mod replaces its staging modules by paths; each is published as v0.x.y for v1.x.y.
 v=$KUBERNETES_VERSION k=k8s.io/kubernetes
@@ -23,6 +24,11 @@ for p in kubelet kube-apiserver kube-controller-manager kube-scheduler kube-prox
 for p in agnhost regression-issue-74839; do build "$v" "$k/test/images/$p" "$ld"; done
 build "$v" "$k/test/e2e.test" "$ld"
 build "$v" github.com/onsi/ginkgo/v2/ginkgo ""
+if [ "${1:-}" = kind ]; then
+  build "$v" "$k/cmd/kubeadm" "$ld"
+  wrap kind sigs.k8s.io/kind "$KIND_VERSION"
+  build "$KIND_VERSION" sigs.k8s.io/kind ""
+fi
 
 wrap etcd go.etcd.io/etcd/server/v3 "$ETCD_VERSION"
 build "$ETCD_VERSION" go.etcd.io/etcd/server/v3 "" etcd

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Build the container runtime from Go modules: containerd 2.x (with its shim and ctr) and crictl;
+# Build the container runtime from Go modules: containerd 2.x (with its shim and ctr), crictl and critest;
 # runc is Debian's. About two minutes the first time; afterwards W/bin is taken as it is.
 #
 #   build-runtime.sh        W (default /tmp/culvert-lab), JOBS, CONTAINERD_VERSION, CRITOOLS_VERSION
@@ -16,3 +16,4 @@ for p in containerd containerd-shim-runc-v2 ctr; do build "$CONTAINERD_VERSION" 
 c=sigs.k8s.io/cri-tools
 wrap cri-tools "$c" "$CRITOOLS_VERSION"
 build "$CRITOOLS_VERSION" "$c/cmd/crictl" "-X $c/pkg/version.Version=$CRITOOLS_VERSION"
+build "$CRITOOLS_VERSION" "$c/cmd/critest.test" "-X $c/pkg/version.Version=$CRITOOLS_VERSION" critest

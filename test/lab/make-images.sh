@@ -6,30 +6,15 @@
 #   make-images.sh              pod: one static binary (labpod), which serves as the sandbox image too
 #   make-images.sh kubernetes   and what a cluster and its end-to-end tests run, of build-kubernetes.sh's
 #                               programs and this machine's, under the names that v1.37.2 asks for
+#   make-images.sh culvert      what deploy/Dockerfile makes, of bin/
+#   make-images.sh kind         what kubeadm asks for, into W/kind/images
+#   make-images.sh critest      what critest pulls, into W/critest
 set -euo pipefail
 . "$(dirname "$(readlink -f "$0")")/lib.sh"
 T=$(mktemp -d); trap 'rm -rf "$T"' EXIT
 mkdir -p "$W/bin" "$W/images"
 
-rootfs() { # rootfs NAME: begin one; with users, since programs look them up
-  R=$T/$1
-  mkdir -p "$R"/{bin,etc,proc,sys,dev,tmp,run}
-  chmod 1777 "$R/tmp"
-  printf 'root:x:0:0:root:/root:/bin/false\n' >"$R/etc/passwd"
-}
-# pack NAME CONFIG TAG...: the root file system in R becomes an image of one layer
-pack() {
-  local name=$1 config=$2 d=$T/$1.image diff; shift 2
-  mkdir "$d"
-  tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -C "$R" -cf "$d/layer.tar" .
-  diff=$(sha256sum "$d/layer.tar" | cut -d' ' -f1)
-  jq -cn --arg d "sha256:$diff" --arg a "$(go env GOARCH)" --argjson c "$config" '{architecture: $a, os: "linux", created: "1970-01-01T00:00:00Z",
-    config: $c, rootfs: {type: "layers", diff_ids: [$d]},
-    history: [{created: "1970-01-01T00:00:00Z", created_by: "make-images.sh"}]}' >"$d/config.json"
-  jq -cn --args '[{Config: "config.json", RepoTags: $ARGS.positional, Layers: ["layer.tar"]}]' "$@" >"$d/manifest.json"
-  tar -C "$d" -cf "$W/images/$name.tar.new" manifest.json config.json layer.tar
-  mv "$W/images/$name.tar.new" "$W/images/$name.tar"
-}
+. "$LAB/pack.sh"
 
 # asked NAME: the full names by which Kubernetes' tests, where they are built, ask for an image
 asked() {
@@ -43,19 +28,6 @@ pod() {
   mv "$W/bin/labpod.new" "$W/bin/labpod"
   # shellcheck disable=SC2046 # names, one a word
   pack pod '{"Entrypoint": ["/bin/labpod"], "Cmd": ["pause"]}' "$IMAGE" $(asked pause)
-}
-
-# programs NAME...: of this machine, with the libraries they are linked to
-programs() {
-  local p f l
-  for p; do
-    f=$(readlink -f "$(command -v "$p")")
-    install -m755 "$f" "$R/bin/$p"
-    for l in $(ldd "$f" 2>/dev/null | grep -o '/[^ ]*'); do
-      mkdir -p "$R$(dirname "$l")"
-      cp -Ln "$l" "$R$l"
-    done
-  done
 }
 
 kubernetes() {
@@ -89,9 +61,62 @@ kubernetes() {
   pack regression '{"Entrypoint": ["/main"]}' $(asked regression-issue-74839)
 }
 
-pod
+culvert() {
+  R=$T/culvert
+  mkdir "$R"
+  install -m755 "$LAB"/../../bin/{culvert,culvert-ipam,culvertctl,culvertd} "$R/"
+  pack culvert '{"Entrypoint": ["/culvertd"]}' "$CULVERT"
+}
+
+# by kubeadm's names, less the registry, at which labreg does not look
+kind() {
+  local name p config path='"Env": ["PATH=/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"]'
+  PACK_TO=$W/kind/images
+  mkdir -p "$PACK_TO"
+  "$W/bin/kubeadm" config images list --kubernetes-version "$(cat "$W/bin/kubelet.version")" 2>/dev/null | while read -r name; do
+    p=${name##*/} p=${p%:*} config="{\"Entrypoint\": [\"/bin/$p\"], $path}"
+    rootfs "kind-$p"
+    case $p in
+      pause) install -m755 "$W/bin/labpod" "$R/bin/pause"; config='{"Entrypoint": ["/bin/pause", "pause"]}' ;;
+      coredns) install -m755 "$W/bin/coredns" "$R/coredns"; config='{"Entrypoint": ["/coredns"]}' ;;
+      kube-proxy) # called by its path
+        programs conntrack nft
+        mkdir -p "$R/usr/local/bin" "$R/usr/sbin"
+        ln -s ../../bin/nft "$R/usr/sbin/nft"
+        install -m755 "$W/bin/$p" "$R/usr/local/bin/"
+        config="{\"Cmd\": [\"kube-proxy\"], $path}" ;;
+      *) install -m755 "$W/bin/$p" "$R/bin/" ;;
+    esac
+    pack "$p" "$config" "localhost/${name#*/}"
+  done
+  # the sandbox's image as kind's containerd names it
+  R=$T/kind-pause
+  pack sandbox '{"Entrypoint": ["/bin/pause", "pause"]}' localhost/pause:3.10
+}
+
+# web NAME PORT TAG: busybox serves a page
+web() {
+  rootfs "$1"
+  install -m755 "$(command -v busybox)" "$R/bin/busybox"
+  busybox --list | while read -r p; do [ "$p" = busybox ] || ln -s busybox "$R/bin/$p"; done
+  mkdir "$R/www"
+  echo page >"$R/www/index.html"
+  pack "$1" "{\"Cmd\": [\"/bin/httpd\", \"-f\", \"-v\", \"-p\", \"$2\", \"-h\", \"/www\"], \"Env\": [\"PATH=/bin\"]}" "$3"
+}
+critest() {
+  PACK_TO=$W/critest
+  mkdir -p "$PACK_TO"
+  web busybox 80 localhost/e2e-test-images/busybox:1.29-2
+  web nginx 80 localhost/e2e-test-images/nginx:1.14-2
+  web httpd 80 localhost/e2e-test-images/httpd:2.4.39-4
+  web hostnet 12003 "localhost/k8s-staging-cri-tools/hostnet-nginx-$(go env GOARCH):latest"
+}
+
 case ${1:-} in
-  '') ;;
-  kubernetes) kubernetes ;;
-  *) sed -n '4,8s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  '') pod ;;
+  kubernetes) pod; kubernetes ;;
+  culvert) culvert ;;
+  kind) kind ;;
+  critest) critest ;;
+  *) sed -n '4,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Becomes PID 1 of a node; called by runtime-up.sh through unshare.
+# node-init.sh NODE DIR: becomes PID 1 of a node; called by runtime-up.sh through unshare.
 set -euo pipefail
 hostname "$1"
+D=$2
 # /sys is mounted anew, so that /sys/class/net is that of this network namespace; the cgroups stay.
 cg=$(mktemp -d)
 mount --rbind /sys/fs/cgroup "$cg"
@@ -16,10 +17,23 @@ mount -t bpf -o mode=700 bpf /sys/fs/bpf
 mount -t tmpfs -o mode=755 tmpfs /run
 # kubelet links its containers' logs there, wherever they are
 mount -t tmpfs -o mode=755 tmpfs /var/log
-mkdir -p /run/netns /run/lock /run/containerd /run/over/{up,work}
+mkdir -p /run/netns /run/lock /run/containerd
+# over DIRECTORY: what the node writes there goes to its disk
+over() {
+  local d=$D/disk$1
+  mkdir -p "$d"/{up,work}
+  mount -t overlay -o "lowerdir=$1,upperdir=$d/up,workdir=$d/work" overlay "$1"
+}
 # libcni caches results in /var/lib/cni, wherever containerd's own root is
-mount -t overlay -o lowerdir=/var/lib,upperdir=/run/over/up,workdir=/run/over/work overlay /var/lib
+over /var/lib
+over /etc
+over /opt
+mkdir -p /etc/cni/net.d /opt/cni/bin /var/lib/kubelet
+mount --bind "$D/net.d" /etc/cni/net.d
+mount --bind "$D/cni-bin" /opt/cni/bin
 mount -t proc proc /proc
+# pods' volumes ask for propagation
+mount --make-rshared /
 touch /run/lab-node
 # PID 1's duties: to stay, and to reap (bash reaps what it adopts).
 trap 'exit 0' TERM

@@ -4,11 +4,13 @@
 // saw of them, and a client that measures.
 //
 //	labpod pause                     wait for a signal
-//	labpod serve                     HTTP on 8080, UDP on 8081; $POD is the name it answers with
+//	labpod serve                     HTTP on 8080, UDP on 8081, an echo on TCP 8082; $POD is the name it answers with
 //	labpod get URL                   print the answer
 //	labpod udp HOST:PORT             send a datagram, print the answer
 //	labpod pull URL SECONDS          bit/s from the server, without the first second
 //	labpod push URL SECONDS          bit/s to the server, likewise, as the server counts them
+//	labpod rr HOST:PORT SECONDS      round trips a second of one byte to an echo, likewise
+//	labpod count NAME=ADDRESS...     ask these servers without end; HTTP on 8080 tells what was lost (count.go)
 //
 // It exits with 1 and a line on stderr when something did not work.
 package main
@@ -30,6 +32,7 @@ import (
 const (
 	httpPort = ":8080"
 	udpPort  = ":8081"
+	echoPort = ":8082"
 	warmup   = time.Second
 	patience = 3 * time.Second
 )
@@ -54,18 +57,23 @@ func run(args []string) (string, error) {
 		return get(args[1])
 	case len(args) == 2 && args[0] == "udp":
 		return udp(args[1])
-	case len(args) == 3 && (args[0] == "pull" || args[0] == "push"):
+	case len(args) > 1 && args[0] == "count":
+		return "", count(args[1:])
+	case len(args) == 3 && (args[0] == "pull" || args[0] == "push" || args[0] == "rr"):
 		secs, err := strconv.Atoi(args[2])
 		if err != nil {
 			return "", fmt.Errorf("read seconds: %w", err)
 		}
 		span := warmup + time.Duration(secs)*time.Second
-		if args[0] == "pull" {
+		switch args[0] {
+		case "pull":
 			return pull(args[1], span)
+		case "rr":
+			return roundTrips(args[1], span)
 		}
 		return push(args[1], span)
 	}
-	return "", errors.New("usage: labpod pause | serve | get URL | udp HOST:PORT | pull URL SECONDS | push URL SECONDS")
+	return "", errors.New("usage: labpod pause | serve | count NAME=ADDRESS... | get URL | udp HOST:PORT | {pull | push} URL SECONDS | rr HOST:PORT SECONDS")
 }
 
 // pause stays until it is told to end and reaps what it adopts, being PID 1 of a pod.
@@ -93,6 +101,9 @@ func cubic(_, _ string, c syscall.RawConn) error {
 }
 
 func serve(name string) error {
+	if err := echo(); err != nil {
+		return err
+	}
 	pc, err := net.ListenPacket("udp", udpPort)
 	if err != nil {
 		return fmt.Errorf("listen on UDP: %w", err)
@@ -100,11 +111,15 @@ func serve(name string) error {
 	go func() {
 		buf := make([]byte, 65536)
 		for {
-			_, from, err := pc.ReadFrom(buf)
+			n, from, err := pc.ReadFrom(buf)
 			if err != nil {
 				return
 			}
-			_, _ = pc.WriteTo(answer(name, from.String()), from)
+			out := answer(name, from.String())
+			if n == 8 { // a counter's, which wants its number back
+				out = buf[:n]
+			}
+			_, _ = pc.WriteTo(out, from)
 		}
 	}()
 
