@@ -97,14 +97,14 @@ services_known() {
   done
 }
 
-# holds BITS CMD...: what CMD measures is this rate less headers; never more, and one of three times nearly all
+# holds BITS CMD...: what CMD measures is this rate less headers; never more, and one of five times nearly all
 # of it, as the machine may be busy
 holds() {
   local got
-  for _ in 1 2 3; do
+  for _ in 1 2 3 4 5; do
     got=$("${@:2}") || return
     if [ "$got" -gt "$1" ]; then break; fi
-    if [ "$got" -ge $(($1 * 85 / 100)) ]; then return; fi
+    if [ "$got" -ge $(($1 * 80 / 100)) ]; then return; fi
   done
   echo "got $got bit/s of $1"; return 1
 }
