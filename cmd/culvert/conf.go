@@ -47,6 +47,7 @@ type conf struct {
 	sourceCheck bool
 	ipMasq      bool
 	nonMasq     []netip.Prefix // those of the key, or the ranges that the IPAM plugin gives from
+	nonMasqOwn  bool           // the latter
 	dns         types.DNS
 	attachments []podnet.Attachment // GC: nil if the runtime gave no list
 }
@@ -73,6 +74,7 @@ func parseForDelete(stdin []byte) (*conf, error) {
 		return nil, err
 	}
 	_ = c.parseIPAM(top)
+	_ = c.parseMasquerade(top)
 	return c, nil
 }
 

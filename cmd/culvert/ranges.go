@@ -19,7 +19,7 @@ func (c *conf) parseMasquerade(top netconf.Object) (err error) {
 		return err
 	}
 	if !top.Has("nonMasqueradeCIDRs") {
-		c.nonMasq = podRanges(top)
+		c.nonMasq, c.nonMasqOwn = podRanges(top), true
 	}
 	return nil
 }

@@ -109,6 +109,9 @@ func (s *session) deps(dp *loader.Datapath) *podnet.Deps {
 	if s.conf.ipamType != "" {
 		d.IPAM = s.ipam()
 	}
+	if s.conf.ipMasq && s.conf.nonMasqOwn {
+		d.OwnRanges = s.conf.nonMasq
+	}
 	return d
 }
 
@@ -119,7 +122,7 @@ func (s *session) spec() podnet.Spec {
 		Owner: s.owner(), Netns: s.ns, Uplinks: s.outside,
 		MTU: c.mtu, MAC: c.mac, Hostports: c.hostports, Loopback: c.loopback,
 		Ingress: c.ingress, Egress: c.egress, DNS: c.dns,
-		Exclude: c.exclude, Masquerade: c.ipMasq, NonMasquerade: c.nonMasq,
+		Exclude: c.exclude, Masquerade: c.ipMasq, NonMasquerade: c.nonMasq, NonMasqueradeOwn: c.nonMasqOwn,
 		SourceCheck: c.sourceCheck,
 	}
 	if c.chained {

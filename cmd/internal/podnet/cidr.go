@@ -14,20 +14,22 @@ import (
 
 // Ranges of addresses belong to networks, not to attachments: each ADD makes the lists what
 // its configuration says, and they go with the network's last attachment. While nothing
-// changes neither takes the lock.
+// changes neither takes the lock. Where the list is the ranges that the pods' own addresses
+// are of, one that the configuration has no more stays until its last pod is gone (drain.go).
 
 // cidrList is one table and what the configuration of an ADD names of it.
 type cidrList struct {
 	table *maps.Cidrs
 	names []netip.Prefix
+	drain bool
 }
 
 // cidrLists leaves out nonmasq where the network does not masquerade: pods that it has from
 // a time when it did go on by the list of that time.
 func (d *Deps) cidrLists(spec Spec) []cidrList {
-	lists := []cidrList{{d.Datapath.Maps.Excluded, spec.Exclude}}
+	lists := []cidrList{{d.Datapath.Maps.Excluded, spec.Exclude, false}}
 	if spec.Masquerade {
-		lists = append(lists, cidrList{d.Datapath.Maps.Nonmasq, spec.NonMasquerade})
+		lists = append(lists, cidrList{d.Datapath.Maps.Nonmasq, spec.NonMasquerade, spec.NonMasqueradeOwn})
 	}
 	for i := range lists {
 		lists[i].names = toCidrs(lists[i].names)
@@ -39,7 +41,7 @@ func (d *Deps) cidrLists(spec Spec) []cidrList {
 // for its attachments once more when that is done (releaseNetworks).
 func (s *setup) listRanges(context.Context) error {
 	for _, l := range s.cidrLists(s.Spec) {
-		changes, err := l.changes(s.Network)
+		changes, err := s.changes(l, s.Owner)
 		if err != nil {
 			return err
 		}
@@ -59,7 +61,7 @@ func (s *setup) rewrite(l cidrList) error {
 		return err
 	}
 	defer unlock()
-	changes, err := l.changes(s.Network)
+	changes, err := s.changes(l, s.Owner)
 	if err != nil {
 		return err
 	}
@@ -71,28 +73,37 @@ func (s *setup) rewrite(l cidrList) error {
 	return nil
 }
 
-// changes are the rows that have to be written for a network to be named by those of its
-// list and no others.
-func (l cidrList) changes(network string) ([]maps.Cidr, error) {
+// changes are the rows that have to be written for the network of o to be named by those of
+// its list, by those that are drained, and no others.
+func (d *Deps) changes(l cidrList, o maps.Owner) ([]maps.Cidr, error) {
 	missing := slices.Clone(l.names)
-	var out []maps.Cidr
+	var out, stale []maps.Cidr
 	for row, err := range l.table.All() {
 		if err != nil {
 			return nil, err
 		}
-		named := slices.Contains(row.Networks, network)
+		named := slices.Contains(row.Networks, o.Network)
 		wanted := slices.Contains(l.names, row.Prefix)
 		missing = slices.DeleteFunc(missing, func(p netip.Prefix) bool { return p == row.Prefix })
 		switch {
 		case wanted && !named:
-			row.Networks = append(row.Networks, network)
+			row.Networks = append(row.Networks, o.Network)
 			out = append(out, row)
 		case named && !wanted:
-			out = append(out, without(row, network))
+			stale = append(stale, row)
 		}
 	}
 	for _, p := range missing {
-		out = append(out, maps.Cidr{Prefix: p, Networks: []string{network}})
+		out = append(out, maps.Cidr{Prefix: p, Networks: []string{o.Network}})
+	}
+	if l.drain {
+		var err error
+		if stale, err = d.drained(stale, l.names, o); err != nil {
+			return nil, err
+		}
+	}
+	for _, row := range stale {
+		out = append(out, without(row, o.Network))
 	}
 	return out, nil
 }

@@ -30,6 +30,9 @@ type Deps struct {
 	PinPath  string           // that of Datapath
 	IPAM     IPAM
 	Log      *slog.Logger
+	// OwnRanges, of Teardown: Spec.NonMasquerade with NonMasqueradeOwn, as far as the
+	// configuration tells.
+	OwnRanges []netip.Prefix
 }
 
 // IPAM is the IPAM plugin, for the attachment that the caller works on.
@@ -55,8 +58,10 @@ type Spec struct {
 	Masquerade bool
 	// NonMasquerade are the ranges that see the pods' own addresses: with Masquerade.
 	NonMasquerade []netip.Prefix
-	DNS           types.DNS // its fields go over those of the IPAM's result
-	SourceCheck   bool      // the pod's frames are held to its own addresses
+	// NonMasqueradeOwn says that they are the ranges of the pods' own addresses.
+	NonMasqueradeOwn bool
+	DNS              types.DNS // its fields go over those of the IPAM's result
+	SourceCheck      bool      // the pod's frames are held to its own addresses
 	// Prev is what the plugins before us made, of a chained attachment; nil as main plugin.
 	Prev *current.Result
 }

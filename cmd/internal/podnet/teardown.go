@@ -13,14 +13,15 @@ import (
 // is nothing. The addresses are freed last, so that who gets them next finds no row of
 // ours; they are freed too when something before went wrong.
 func Teardown(ctx context.Context, d *Deps, o maps.Owner) error {
+	ranges, rangesErr := d.leaving(o)
 	found, err := d.clean(o)
-	if err != nil {
+	if err = errors.Join(err, rangesErr); err != nil {
 		d.Log.Error("teardown is not complete", "error", err)
 	} else if !found {
 		d.Log.Info("nothing to tear down")
 	}
 	if d.Datapath != nil {
-		err = errors.Join(err, d.releaseNetworks(o.Network))
+		err = errors.Join(err, d.releaseNetworks(o.Network), d.left(o, ranges))
 	}
 	if d.IPAM == nil {
 		return err
