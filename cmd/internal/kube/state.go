@@ -32,15 +32,19 @@ type Peer struct {
 	Addrs []netip.Addr
 }
 
+// Fault is what an administrator should know: Reason is one word, for a condition or an Event.
+type Fault struct{ Reason, Message string }
+
 // State is what the node should be, as far as the API server knows. Lists are sorted: an equal
 // State is equal by reflect.DeepEqual.
 type State struct {
 	Node       Peer                      // this one
 	Peers      []Peer                    // every other Node
-	Ranges     []netip.Prefix            // where new pods get addresses from
-	Draining   []netip.Prefix            // this node's as well, not given from any more
+	Ranges     []netip.Prefix            // where new pods get addresses from; empty while another node has not let go of them
+	Draining   []netip.Prefix            // this node's as well, not given from any more; a single address is that of a pod which lives here
 	Pools      map[string][]netip.Prefix // what this node has of pools that annotations name
 	Namespaces map[string][]string       // pools by namespace
 	Reserved   []netip.Prefix            // never given here
-	Remote     []Range                   // every other node's
+	Remote     []Range                   // every other node's; no two of one prefix
+	Faults     []Fault
 }

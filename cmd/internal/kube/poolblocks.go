@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// group is pools that serve the same pods: all of a family that the node takes blocks of
+// unasked, or one that pods name.
+type group struct {
+	pools []pool // blocks are claimed from the first that has one
+	wants int64  // pods that are on this node and have no address yet
+	own   bool   // unasked
+}
+
+func (g group) has(b block) bool {
+	return slices.ContainsFunc(g.pools, func(p pool) bool { return p.name == b.object.Spec.Pool && p.prefix.Overlaps(b.prefix) })
+}
+
+func (g group) String() string {
+	names := make([]string, 0, len(g.pools))
+	for _, p := range g.pools {
+		names = append(names, p.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// takePoolBlocks claims as many blocks as the node's pods need, and gives back what they do not.
+func (p *pass) takePoolBlocks(ctx context.Context) error {
+	groups := append(p.unaskedPools(), p.namedPools()...)
+	var errs []error
+	for _, g := range groups {
+		errs = append(errs, p.serve(ctx, g))
+	}
+	for _, b := range p.own() {
+		name := b.object.Spec.Pool
+		wanted := slices.ContainsFunc(groups, func(g group) bool { return g.has(b) })
+		if pool, ok := p.pools[name]; ok && pool.usable() && !wanted && !p.lasts("unwanted "+name, p.pace.idle) {
+			p.give(b)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// unaskedPools are those whose selector the node matches, by family.
+func (p *pass) unaskedPools() (groups []group) {
+	if p.Mode != RangesPools {
+		return nil
+	}
+	var families [2]group
+	for _, name := range slices.Sorted(maps.Keys(p.pools)) {
+		pool := p.pools[name]
+		if pool.wrong != "" {
+			p.fault("BadPool", "pool %s: %s", name, pool.wrong)
+		} else if !pool.disabled && pool.selector.Matches(p.self.labels) {
+			f := &families[pool.prefix.Addr().BitLen()/128]
+			f.pools = append(f.pools, pool)
+		}
+	}
+	var wants int64
+	for _, pod := range p.pods {
+		if pod.waits() && p.poolsOf(pod) == nil {
+			wants++
+		}
+	}
+	for _, f := range families {
+		if len(f.pools) > 0 {
+			groups = append(groups, group{f.pools, wants, true})
+		}
+	}
+	if len(groups) == 0 {
+		p.fault("NoPool", "no enabled pool has a node selector that matches this node")
+	}
+	return groups
+}
+
+// namedPools are those that pods of this node name, by their own annotation or their namespace's.
+func (p *pass) namedPools() (groups []group) {
+	wants := map[string]int64{}
+	for _, pod := range p.pods {
+		if pod.done {
+			continue
+		}
+		for _, name := range p.poolsOf(pod) {
+			wants[name] += 0
+			if pod.waits() {
+				wants[name]++
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wants)) {
+		switch from, ok := p.pools[name]; {
+		case !ok:
+			p.fault("NoPool", "pods of this node name pool %s, which does not exist", name)
+		case from.wrong != "":
+			p.fault("BadPool", "pool %s: %s", name, from.wrong)
+		case from.disabled:
+			p.fault("PoolDisabled", "pods of this node name pool %s, which is disabled", name)
+		default:
+			groups = append(groups, group{[]pool{from}, wants[name], false})
+		}
+	}
+	return groups
+}
+
+// poolsOf gives the pools that a pod's addresses come from; nil: what comes unasked.
+func (p *pass) poolsOf(pod pod) []string {
+	if len(pod.pools) > 0 {
+		return pod.pools
+	}
+	return p.namespaces[pod.namespace].pools
+}
+
+// serve keeps at least a quarter of a block free for a group's pods.
+func (p *pass) serve(ctx context.Context, g group) error {
+	var given []block
+	var errs []error
+	free := -g.wants
+	use := func(b block) {
+		p.give(b)
+		given = append(given, b)
+		free += p.capacityOf(b) - p.usedOf(b)
+	}
+	spare := slices.DeleteFunc(p.own(), func(b block) bool { return !g.has(b) })
+	spare = slices.DeleteFunc(spare, func(b block) bool {
+		if p.released[b.object.Name] {
+			return false
+		}
+		errs = append(errs, p.refresh(ctx, b, b.object.Spec.Pool))
+		use(b)
+		return true
+	})
+	need := max(1, g.pools[0].capacity()/4)
+	for p.here && (free < need || len(given) == 0) {
+		if len(spare) > 0 {
+			delete(p.released, spare[0].object.Name)
+			use(spare[0])
+			spare = spare[1:]
+			continue
+		}
+		b, ok, err := p.claimFrom(ctx, g)
+		if errs = append(errs, err); err != nil {
+			break
+		}
+		if !ok {
+			if free < 1 {
+				p.fault("PoolExhausted", "pool %s: no block is left, and this node has no free address of its own", g)
+			}
+			break
+		}
+		use(b)
+	}
+	given = p.giveUp(given, free, need)
+	if g.own {
+		for _, b := range given {
+			p.ranges = append(p.ranges, b.prefix)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// giveUp lets go of one block that nobody has had an address of for a while, if another quarter
+// of a block stays free without it.
+func (p *pass) giveUp(given []block, free, need int64) []block {
+	for i, b := range slices.Backward(given) {
+		if size := p.capacityOf(b); len(given) < 2 || p.usedOf(b) > 0 || free-size < 2*need {
+			continue
+		}
+		if p.lasts("surplus "+b.prefix.String(), p.pace.idle) {
+			p.released[b.object.Name] = true
+			delete(p.active, b.prefix)
+			return slices.Delete(given, i, i+1)
+		}
+	}
+	return given
+}
+
+var errContested = errors.New("another node has taken a part of it at the same time")
+
+// claimFrom takes a block that nobody has. False: there is none.
+func (p *pass) claimFrom(ctx context.Context, g group) (block, bool, error) {
+	for _, pool := range g.pools {
+		for {
+			prefix, ok := p.freeBlock(pool)
+			if !ok {
+				break
+			}
+			b, err := p.claim(ctx, prefix, pool.name)
+			if err != nil {
+				return b, false, err
+			}
+			if b.node() != p.NodeName {
+				continue // which now is known
+			}
+			if err := p.contest(ctx, pool, b); err != nil {
+				return b, false, fmt.Errorf("claim %s: %w", prefix, err)
+			}
+			return b, true, nil
+		}
+	}
+	return block{}, false, nil
+}
+
+// contest looks at a claim again where pools overlap, since then two nodes may take one
+// address by blocks of different names: of two that do so at once, at least the later one sees the
+// other, and goes.
+func (p *pass) contest(ctx context.Context, from pool, b block) error {
+	overlaps := func(other pool) bool { return other.name != from.name && other.prefix.Overlaps(from.prefix) }
+	if !slices.ContainsFunc(slices.Collect(maps.Values(p.pools)), overlaps) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.pace.request)
+	defer cancel()
+	all, err := p.Blocks.ListBlocks(ctx)
+	for i := range all {
+		if all[i].Name == b.object.Name {
+			continue
+		}
+		if other, tookErr := p.took(&all[i]); tookErr == nil && other.prefix.Overlaps(b.prefix) {
+			err = errContested
+		}
+	}
+	if err != nil {
+		return errors.Join(err, p.remove(ctx, b))
+	}
+	return nil
+}
