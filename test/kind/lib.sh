@@ -10,7 +10,7 @@ KIND_CLUSTER=culvertlab KIND_NODE=localhost/culvert-lab/kindnode:1
 DOCKER_NODE=dk DOCKER_INDEX=60
 DOCKER_NET=172.18.0 REGISTRY=172.18.0.1:5000
 : "${KIND_VERSION:=v0.33.0}"
-AGENT_LABEL=app.kubernetes.io/name=culvert # as deploy/ has it
+AGENT_LABEL=app.kubernetes.io/name=culvertd # as deploy/ has it
 mkdir -p "$K"
 
 have_docker() { timeout 10 docker info >/dev/null 2>&1; }

@@ -17,7 +17,8 @@ here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 . "$here/smoke.sh"
 . "$here/cluster.sh"
 : "${MODE:=nftables}" "${PODS:=100}" "${DOC:=$root/docs/bench-cluster.md}"
-NODES=(n1 n2 n3) CNI=culvert C=$(node_dir cluster)
+: "${CNI:=culvert}"
+NODES=(n1 n2 n3) C=$(node_dir cluster)
 T=$(mktemp -d)
 
 cleanup() {
@@ -165,7 +166,7 @@ table() {
 lab_lock
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
-[ -n "${UP:-}" ] || { prepare; mode=$MODE; check "the cluster comes up" cluster; [ "$failed" = 0 ] || exit 1; }
+[ -n "${UP:-}" ] || { mode=$MODE; prepare; check "the cluster comes up" cluster; [ "$failed" = 0 ] || exit 1; }
 parts=("$@")
 [ $# -gt 0 ] || parts=(vxlan start)
 for p in "${parts[@]}"; do "part_$p"; done

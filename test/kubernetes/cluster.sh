@@ -3,7 +3,7 @@
 # A cluster for who tests on it (sourced after test/lab/lib.sh and check.sh): NODES its nodes' names, CNI as
 # network.sh has it, mode kube-proxy's, which also names where the logs go: W/last-MODE.
 # shellcheck shell=bash disable=SC2154
-AGENT_LABEL=app.kubernetes.io/name=culvert # as deploy/ has it
+AGENT_LABEL=app.kubernetes.io/name=culvertd # as deploy/ has it
 
 lab_lock() { # one lab a machine
   [ "$(id -u)" = 0 ] || { echo "needs root" >&2; exit 1; }

@@ -18,7 +18,8 @@ here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 . "$here/cluster.sh"
 . "$here/traffic.sh"
 : "${MODE:=nftables}" "${SPAN:=60}"
-NODES=(n1 n2 n3) CNI=culvert C=$(node_dir cluster)
+: "${CNI:=culvert}"
+NODES=(n1 n2 n3) C=$(node_dir cluster)
 T=$(mktemp -d) ROWS=$T/rows
 all=(none agent_killed agent_replaced api_down power_loss clean_reboot ranges_change)
 
@@ -35,7 +36,7 @@ cleanup() {
 
 # --- faults; each is called while traffic goes on
 agent_pid() { node_exec "$1" pgrep -x culvertd; } # agent_pid NODE, in the node's PID namespace
-agents_ready() { kubectl -n kube-system rollout status ds/culvert --timeout=120s; }
+agents_ready() { kubectl -n kube-system rollout status ds/culvertd --timeout=120s; }
 for_span() { # for_span CMD...: again and again
   local s=$SECONDS
   while [ $((SECONDS - s)) -lt "$SPAN" ]; do "$@" || true; sleep .5; done
@@ -54,7 +55,7 @@ agent_killed() {
   check "the agents are back" wait_for 150 agents agents_ready
 }
 agent_replaced() {
-  kubectl -n kube-system rollout restart ds/culvert
+  kubectl -n kube-system rollout restart ds/culvertd
   check "the agents are replaced" agents_ready
 }
 api_down() {
@@ -177,7 +178,7 @@ document() { # document FILE
 lab_lock
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
-[ -n "${UP:-}" ] || { prepare; mode=$MODE; check "the cluster comes up" cluster; [ "$failed" = 0 ] || exit 1; }
+[ -n "${UP:-}" ] || { mode=$MODE; prepare; check "the cluster comes up" cluster; [ "$failed" = 0 ] || exit 1; }
 faults=("$@")
 [ $# -gt 0 ] || faults=("${all[@]}")
 set +e # a check that fails is counted

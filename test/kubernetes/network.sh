@@ -31,7 +31,7 @@ by_hand() { # by_hand CNI
 case ${1:-} in
   culvert)
     kubectl apply -k "$root/deploy"
-    kubectl -n kube-system rollout status ds/culvert --timeout=180s
+    kubectl -n kube-system rollout status ds/culvertd --timeout=180s
     ;;
   static | bridge) by_hand "$1" ;;
   *) echo "usage: network.sh culvert | static | bridge" >&2; exit 2 ;;

@@ -14,7 +14,7 @@
 : "${LAB_FAR4:=10.124.0}" "${LAB_FAR6:=fd00:124::}" # and of the far one: of nodes whose index ends in 3 or more
 : "${LAB_MTU:=1500}"
 IMAGE=localhost/culvert-lab/pod:1 AGNHOST=localhost/culvert-lab/agnhost:1
-CULVERT=localhost/culvert:dev # as deploy/ names it
+CULVERT=culvert:dev # as deploy/ names it
 SW=culvertlab-sw
 # of a cluster
 CLUSTER_PODS=10.200.0.0/16,fd00:200::/56 CLUSTER_SERVICES=10.96.0.0/16,fd00:96::/112 CLUSTER_DNS=10.96.0.10

@@ -63,9 +63,9 @@ kubernetes() {
 
 culvert() {
   R=$T/culvert
-  mkdir "$R"
-  install -m755 "$LAB"/../../bin/{culvert,culvert-ipam,culvertctl,culvertd} "$R/"
-  pack culvert '{"Entrypoint": ["/culvertd"]}' "$CULVERT"
+  mkdir -p "$R/bin"
+  install -m755 "$LAB"/../../bin/{culvert,culvert-ipam,culvertctl,culvertd} "$R/bin/"
+  pack culvert '{"Entrypoint": ["/bin/culvertd"]}' "$CULVERT"
 }
 
 # by kubeadm's names, less the registry, at which labreg does not look
