@@ -25,7 +25,7 @@ export CGO_ENABLED := 0
 export PATH := $(PATH):/usr/local/go/bin:/usr/sbin:/sbin
 
 BUILD := $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)'
-PROGRAMS := culvert culvert-ipam culvertctl
+PROGRAMS := culvert culvert-ipam culvertctl culvertd
 # What the tests and the demo put beside culvert: versions are those of go.mod's tool lines.
 REF := github.com/containernetworking/plugins/plugins
 REF_PLUGINS := $(addprefix $(REF)/,ipam/host-local ipam/static main/bridge main/loopback main/ptp \
@@ -42,11 +42,11 @@ help: ## list the targets
 deps: ## install the Debian packages that the demo and the tests need (quiet when all are there)
 	@test/install-deps.sh base
 
-build: ## build bin/culvert, bin/culvert-ipam and bin/culvertctl
+build: ## build bin/culvert, bin/culvert-ipam, bin/culvertctl and bin/culvertd
 	$(BUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 
 ref: ## build what tests and demo put beside culvert: reference plugins and cnitool, other releases of it
-	$(GO) build -o bin/ref/ $(CNITOOL) $(REF_PLUGINS) ./test/demo/who ./test/routed ./cmd/internal/linknode
+	$(GO) build -o bin/ref/ $(CNITOOL) $(REF_PLUGINS) ./test/demo/who ./test/routed
 	test/variant/build.sh bin/variant
 
 generate: ## compile the BPF objects anew with clang-19 and write their Go types; write the manual pages

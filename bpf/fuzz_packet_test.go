@@ -31,7 +31,7 @@ func pick[T any](m *maker, of ...T) T { return of[m.IntN(len(of))] }
 
 // hookNames are the programs.
 var hookNames = [...]string{model.FromPod: "from_pod", model.ToPod: "to_pod", model.FromUplink: "from_uplink",
-	model.ToUplink: "to_uplink", model.FromHost: "from_host", model.ToTunnel: "to_tunnel"}
+	model.ToUplink: "to_uplink", model.FromHost: "from_host"}
 
 // place is a packet's tuple and the hook and device where it shows up.
 type place struct {
@@ -111,10 +111,8 @@ func (m *maker) hook() (model.Hook, packet.Device) {
 		return model.FromUplink, m.s.uplink
 	case n < 15:
 		return model.FromHost, packet.Device{}
-	case n < 17:
+	case n < 18:
 		return model.ToPod, pick(m, m.s.pods...).Device
-	case n < 18: // whatever the device
-		return model.ToTunnel, m.s.uplink
 	default:
 		return model.ToUplink, m.s.uplink
 	}
@@ -125,7 +123,7 @@ func (m *maker) fresh() place {
 	f := families[m.IntN(2)]
 	at := place{}
 	at.hook, at.device = m.hook()
-	outside := append([]netip.Addr{f.client, f.client, f.client2, f.gateway}, remotes(f)...)
+	outside := []netip.Addr{f.client, f.client2, f.gateway}
 	node := []netip.Addr{f.node, f.node2, f.loopback}
 	src, dst := pick(m, outside...), pick(m, m.addrs(f)...)
 	switch at.hook {
@@ -135,7 +133,7 @@ func (m *maker) fresh() place {
 		src, dst = pick(m, node...), pick(m, node...)
 	case model.ToPod:
 		src, dst = pick(m, append(outside, node...)...), m.own(at.device, f)
-	case model.ToUplink, model.ToTunnel:
+	case model.ToUplink:
 		src, dst = pick(m, node...), pick(m, outside...)
 		if m.chance(60) {
 			src = pick(m, m.s.pods...).addrs[side(f)]

@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // Sysctl is a setting below /proc/sys: Path "net/ipv4/ip_forward". Those below net
@@ -42,9 +44,18 @@ func (s Sysctl) Get() (string, error) {
 	}
 }
 
+// besideContainer is where a container without privileges, whose /proc/sys is read-only, may have
+// the node's own settings of the network.
+const besideContainer = "/host/proc/sys"
+
 // Set writes the value. O_TRUNC and O_CREATE would be for a file; a sysctl is none.
 func (s Sysctl) Set() error {
 	f, err := os.OpenFile(s.file(), os.O_WRONLY, 0)
+	if errors.Is(err, unix.EROFS) {
+		if beside, other := os.OpenFile(filepath.Join(besideContainer, s.Path), os.O_WRONLY, 0); other == nil {
+			f, err = beside, nil
+		}
+	}
 	if s.Optional && errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
