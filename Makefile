@@ -46,7 +46,7 @@ build: ## build bin/culvert, bin/culvert-ipam, bin/culvertctl and bin/culvertd
 	$(BUILD) -o bin/ $(addprefix ./cmd/,$(PROGRAMS))
 
 ref: ## build what tests and demo put beside culvert: reference plugins and cnitool, other releases of it
-	$(GO) build -o bin/ref/ $(CNITOOL) $(REF_PLUGINS) ./test/demo/who ./test/routed
+	$(GO) build -o bin/ref/ $(CNITOOL) $(REF_PLUGINS) ./test/demo/who ./test/routed ./cmd/internal/linknode
 	test/variant/build.sh bin/variant
 
 generate: ## compile the BPF objects anew with clang-19 and write their Go types; write the manual pages

@@ -40,7 +40,7 @@ func TestPrivilegedEveryProgramLoads(t *testing.T) {
 			t.Fatalf("%+v", err)
 		}
 		defer o.Close()
-		want := slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(hooks)), "from_socket")))
+		want := slices.Sorted(slices.Values(append(slices.Collect(maps.Keys(hooks)), "from_socket", "from_tunnel", "to_tunnel")))
 		if got := slices.Sorted(maps.Keys(o.Programs)); !slices.Equal(got, want) {
 			t.Errorf("programs: got %v, want %v", got, want)
 		}

@@ -31,7 +31,7 @@ func pick[T any](m *maker, of ...T) T { return of[m.IntN(len(of))] }
 
 // hookNames are the programs.
 var hookNames = [...]string{model.FromPod: "from_pod", model.ToPod: "to_pod", model.FromUplink: "from_uplink",
-	model.ToUplink: "to_uplink", model.FromHost: "from_host"}
+	model.ToUplink: "to_uplink", model.FromHost: "from_host", model.ToTunnel: "to_tunnel"}
 
 // place is a packet's tuple and the hook and device where it shows up.
 type place struct {
@@ -111,8 +111,10 @@ func (m *maker) hook() (model.Hook, packet.Device) {
 		return model.FromUplink, m.s.uplink
 	case n < 15:
 		return model.FromHost, packet.Device{}
-	case n < 18:
+	case n < 17:
 		return model.ToPod, pick(m, m.s.pods...).Device
+	case n < 18: // whatever the device
+		return model.ToTunnel, m.s.uplink
 	default:
 		return model.ToUplink, m.s.uplink
 	}
@@ -123,7 +125,7 @@ func (m *maker) fresh() place {
 	f := families[m.IntN(2)]
 	at := place{}
 	at.hook, at.device = m.hook()
-	outside := []netip.Addr{f.client, f.client2, f.gateway}
+	outside := append([]netip.Addr{f.client, f.client, f.client2, f.gateway}, remotes(f)...)
 	node := []netip.Addr{f.node, f.node2, f.loopback}
 	src, dst := pick(m, outside...), pick(m, m.addrs(f)...)
 	switch at.hook {
@@ -133,7 +135,7 @@ func (m *maker) fresh() place {
 		src, dst = pick(m, node...), pick(m, node...)
 	case model.ToPod:
 		src, dst = pick(m, append(outside, node...)...), m.own(at.device, f)
-	case model.ToUplink:
+	case model.ToUplink, model.ToTunnel:
 		src, dst = pick(m, node...), pick(m, outside...)
 		if m.chance(60) {
 			src = pick(m, m.s.pods...).addrs[side(f)]

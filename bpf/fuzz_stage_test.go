@@ -64,7 +64,7 @@ func newStage(tb testing.TB) *stage {
 			UDP:        timeouts[bpf.DatapathVarUdpTimeoutNs],
 			Unanswered: timeouts[bpf.DatapathVarUdpUnansweredTimeoutNs], Other: timeouts[bpf.DatapathVarOtherTimeoutNs],
 		},
-		Local: local, Route: route, Uplink: uplinkAddr(n), Excluded: isIn(excludedRanges), Nonmasq: isIn(nonmasqRanges),
+		Local: local, Route: route, Uplink: uplinkAddr(n), Excluded: isIn(excludedRanges), Nonmasq: isIn(nonmasqRanges), Remote: isRemote,
 		Pool: poolRanges, Drops: map[model.Drop]model.Count{},
 	}}
 	s.Chosen = s.chosen
@@ -145,6 +145,25 @@ var (
 	excludedRanges = []netip.Prefix{netip.PrefixFrom(v6.node2, 128)}
 )
 
+// What remotes has: ranges in a tunnel, and one address in each that is not.
+var (
+	tunnelRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.64/28"), netip.MustParsePrefix("2001:db8:f::40/124")}
+	directRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.67/32"), netip.MustParsePrefix("2001:db8:f::43/128")}
+)
+
+// remotes are an address of each kind.
+func remotes(f family) []netip.Addr {
+	return []netip.Addr{tunnelRanges[side(f)].Addr().Next(), directRanges[side(f)].Addr()}
+}
+
+func isRemote(a model.Addr) (remote, tunnel bool) {
+	if isIn(directRanges)(a) {
+		return true, false
+	}
+	in := isIn(tunnelRanges)(a)
+	return in, in
+}
+
 func isIn(ranges []netip.Prefix) func(model.Addr) bool {
 	return func(a model.Addr) bool {
 		for _, r := range ranges {
@@ -164,15 +183,23 @@ func (s *stage) addRanges() {
 	}
 	conf.Uplinks[0] = bpf.DatapathUplink{Ifindex: uint32(s.uplink.Index), Addr4: packet.Addr(s.address(v4)), Addr6: packet.Addr(s.address(v6))}
 	packet.Put(s, s.maps.Config, uint32(0), conf)
-	for m, ranges := range map[*ebpf.Map][]netip.Prefix{s.maps.Nonmasq: nonmasqRanges, s.maps.Excluded: excludedRanges} {
+	for kind, ranges := range map[bpf.DatapathRemoteKind][]netip.Prefix{remoteTunnel: tunnelRanges, remoteDirect: directRanges} {
 		for _, r := range ranges {
-			key := bpf.DatapathCidrKey{Prefix: 32 + uint32(r.Bits()), Version: 6, Addr: r.Addr().As16()}
-			if r.Addr().Is4() {
-				key.Prefix, key.Version = key.Prefix+96, 4
-			}
-			packet.Put(s, m, key, bpf.DatapathCidr{})
+			packet.Put(s, s.maps.Remotes, prefixKey(r), bpf.DatapathRemote{Kind: kind, Vni: 1, Endpoint: packet.Addr(v4.gateway)})
 		}
 	}
+	for m, ranges := range map[*ebpf.Map][]netip.Prefix{s.maps.Nonmasq: nonmasqRanges, s.maps.Excluded: excludedRanges} {
+		for _, r := range ranges {
+			packet.Put(s, m, prefixKey(r), bpf.DatapathCidr{})
+		}
+	}
+}
+
+func prefixKey(r netip.Prefix) bpf.DatapathCidrKey {
+	if r.Addr().Is4() {
+		return cidrKey(r.Addr(), r.Bits())
+	}
+	return bpf.DatapathCidrKey{Prefix: 32 + uint32(r.Bits()), Version: 6, Addr: r.Addr().As16()}
 }
 
 // own: the addresses of the node, and those of its subnet that it listens to.

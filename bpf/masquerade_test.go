@@ -197,11 +197,7 @@ func TestPrivilegedMasqueradeSpares(t *testing.T) {
 // nonmasq puts the range of an address, so many bits long for IPv4.
 func (n *node) nonmasq(a netip.Addr, bits int) {
 	n.Helper()
-	key := bpf.DatapathCidrKey{Prefix: uint32(32 + 96 + bits), Version: 4, Addr: a.As16()}
-	if a.Is6() {
-		key.Prefix, key.Version = uint32(32+2*bits), 6
-	}
-	packet.Put(n, n.maps.Nonmasq, key, bpf.DatapathCidr{})
+	packet.Put(n, n.maps.Nonmasq, cidrKey(a, bits), bpf.DatapathCidr{})
 }
 
 // F2: numbers in use are passed over, whoever has them; where none is left the packet is

@@ -111,6 +111,16 @@ var provocations = []provocation{
 		n.arrive("from_uplink", frames[:1])
 		return p
 	}},
+	{"from_tunnel", "tunnel_source", onUplink, func(n *node, f family) packet.Packet {
+		p := between(f.client, f.a, udp)
+		n.fromTunnel(p)
+		return p
+	}},
+	{"to_tunnel", "no_remote", onUplink, func(n *node, f family) packet.Packet {
+		p := between(f.a, f.client, udp)
+		n.toTunnel(p)
+		return p
+	}},
 	// IPv6 takes another device's address: the kernel's choice is by node.
 	{"to_uplink", "no_address", func(*node) string { return "bare" }, func(n *node, f family) packet.Packet {
 		n.masks(4)

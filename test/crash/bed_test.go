@@ -24,7 +24,8 @@ type bed struct {
 	net    *netns.Net
 	node   *netns.Node
 	traced *netns.Node
-	base   snapshot // of the node without pods
+	base   snapshot       // of the node without pods
+	ipam   map[string]any // the section of the configuration; nil: host-local
 }
 
 // place is a namespace for a pod, with a server in it.
@@ -35,8 +36,26 @@ type place struct {
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
+	return makeBed(t, func(*netns.Node) map[string]any { return nil })
+}
+
+// newOwnBed is one whose pods have their addresses of culvert-ipam, in the same process.
+func newOwnBed(t *testing.T) *bed {
+	t.Helper()
+	return makeBed(t, func(n *netns.Node) map[string]any {
+		var ranges [][]map[string]any
+		for _, v := range []int{4, 6} {
+			ranges = append(ranges, []map[string]any{{"subnet": n.PodRange(v).String()}})
+		}
+		return map[string]any{"type": "culvert-ipam", "ranges": ranges}
+	})
+}
+
+func makeBed(t *testing.T, ipam func(*netns.Node) map[string]any) *bed {
+	t.Helper()
 	b := &bed{T: t, net: netns.Wire(t, netns.Layout{})}
 	b.node = b.net.Nodes[0]
+	b.ipam = ipam(b.node)
 	// One family without a default route: then hostPorts add one that denies.
 	b.node.IP(t, "route del default via fd00:10::1")
 	b.traced = traced(t, b.node)
@@ -82,11 +101,15 @@ func (b *bed) spec(p *place) netns.PodSpec {
 }
 
 func (b *bed) extra() map[string]any {
-	return map[string]any{
+	conf := map[string]any{
 		"ipMasq":    true,
 		"hostPorts": map[string]any{"excludeCIDRs": []string{"10.96.0.0/12"}},
 		"logFile":   filepath.Join(b.node.DataDir, "..", "log"),
 	}
+	if b.ipam != nil {
+		conf["ipam"] = b.ipam
+	}
+	return conf
 }
 
 // collect runs GC with a list.
@@ -150,24 +173,45 @@ func (b *bed) compare(when string, how func(snapshot) []string) error {
 	return nil
 }
 
-// leases says whether host-local holds the addresses of these pods and no others.
+// leases says whether the IPAM plugin holds the addresses of these pods and no others.
 func (b *bed) leases(pods ...*netns.Pod) error {
-	var want, got []string
+	var want []string
 	for _, p := range pods {
 		want = append(want, p.V4.String(), p.V6.String())
 	}
-	files, err := os.ReadDir(filepath.Join(b.node.DataDir, netns.Network))
-	for _, f := range files {
-		if _, err := netip.ParseAddr(f.Name()); err == nil {
-			got = append(got, f.Name())
-		}
-	}
+	got, err := b.held()
 	slices.Sort(want)
 	slices.Sort(got)
 	if err == nil && !slices.Equal(want, got) {
-		err = fmt.Errorf("host-local holds %v, the pods have %v", got, want)
+		err = fmt.Errorf("held are %v, the pods have %v", got, want)
 	}
 	return err
+}
+
+func (b *bed) held() (list []string, err error) {
+	if b.ipam == nil {
+		files, err := os.ReadDir(filepath.Join(b.node.DataDir, netns.Network))
+		for _, f := range files {
+			if _, err := netip.ParseAddr(f.Name()); err == nil {
+				list = append(list, f.Name())
+			}
+		}
+		return list, err
+	}
+	table, err := culvert.OpenAddresses(filepath.Join(b.node.PinPath, "v1", "maps"))
+	if err != nil {
+		return nil, err
+	}
+	defer table.Close()
+	for l, err := range table.Leases() {
+		if err != nil {
+			return nil, err
+		}
+		if l.State == culvert.AddressHeld {
+			list = append(list, l.Addr.String())
+		}
+	}
+	return list, nil
 }
 
 // unload leaves the node as it is before its first pod.

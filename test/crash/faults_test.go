@@ -128,9 +128,21 @@ func count(t *testing.T, f faults) {
 // clean, nor that keeps a successor from starting.
 func TestPrivilegedL1Killed(t *testing.T) {
 	t.Parallel()
-	b := newBed(t)
+	newBed(t).killEach(scenarios)
+}
+
+// L1: the same of verbs that give and take addresses by themselves.
+func TestPrivilegedL1IPAMKilled(t *testing.T) {
+	t.Parallel()
+	newOwnBed(t).killEach(slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return s.loads && s.name != "FirstADD" }))
+}
+
+// killEach kills each verb after many of its effects, or all.
+func (b *bed) killEach(list []scenario) {
+	b.Helper()
+	t := b.T
 	var f faults
-	for _, s := range scenarios {
+	for _, s := range list {
 		t.Run(s.name, func(t *testing.T) {
 			b.T = t
 			points := b.points(s)

@@ -103,6 +103,7 @@ func (s snapshot) rows(tb testing.TB, n *netns.Node) {
 	note(tb, s, "limits", set.Limits.All())
 	note(tb, s, "nonmasq", set.Nonmasq.All())
 	note(tb, s, "excluded", set.Excluded.All())
+	s.addresses(tb, n)
 	devices := map[int]bool{}
 	for _, line := range lines(n.NS, "ip -o link") {
 		var index int
@@ -116,6 +117,31 @@ func (s snapshot) rows(tb testing.TB, n *netns.Node) {
 		if !devices[c.Ifindex] {
 			s.note("row counters", fmt.Sprintf("%+v", c))
 		}
+	}
+}
+
+// addresses are those that culvert-ipam says somebody has, and whom it knows. When that was
+// is nothing to compare.
+func (s snapshot) addresses(tb testing.TB, n *netns.Node) {
+	tb.Helper()
+	table, err := culvert.OpenAddresses(filepath.Join(n.PinPath, "v1", "maps"))
+	if err != nil {
+		return // as above
+	}
+	defer table.Close()
+	for l, err := range table.Leases() {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		if l.State == culvert.AddressHeld {
+			s.note("row addresses", fmt.Sprint(l.Addr, " of ", l.Owner))
+		}
+	}
+	for t, err := range table.Tenants() {
+		if err != nil {
+			tb.Fatal(err)
+		}
+		s.note("row addresses", fmt.Sprint(t.Owner, " has ", t.Addrs))
 	}
 }
 

@@ -134,7 +134,7 @@ func (c *cluster) checkEmpty(t *testing.T, n *netns.Node) {
 // checkDevices: the node has its own devices left, and counters of those alone.
 func (c *cluster) checkDevices(t *testing.T, n *netns.Node, counters []maps.Counter) {
 	t.Helper()
-	own := []string{"lo", netns.Bridge} // which stays when its last pod goes
+	own := []string{"lo", netns.Bridge, tunnelDev} // which stay when the last pod goes
 	for _, u := range n.Uplinks {
 		own = append(own, u.Dev)
 	}

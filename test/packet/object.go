@@ -89,7 +89,7 @@ func (o *Object) Clear(tb testing.TB) {
 	tb.Helper()
 	o.ClearFlows(tb)
 	o.ClearDrops(tb)
-	clearMaps(tb, o.Maps.Pods, o.Maps.Ifaces, o.Maps.Hostports, o.Maps.Limits, o.Maps.Nonmasq, o.Maps.Excluded)
+	clearMaps(tb, o.Maps.Pods, o.Maps.Ifaces, o.Maps.Hostports, o.Maps.Limits, o.Maps.Nonmasq, o.Maps.Excluded, o.Maps.Remotes)
 	Put(tb, o.Maps.Config, uint32(0), bpf.DatapathNodeConfig{})
 }
 

@@ -52,7 +52,7 @@ func (n *Node) errorAbout(in In, v *view) step {
 		return toStack
 	}
 	r := n.quoted(in, v, &q)
-	fromStack := in.Hook == ToPod || in.Hook == ToUplink
+	fromStack := in.Hook == ToPod || in.Hook == ToUplink || in.Hook == ToTunnel
 	if r == nil || fromStack && !r.Translate || r.To != 0 && n.generation(r.Dst) != r.To {
 		return toStack
 	}
@@ -121,7 +121,7 @@ func (n *Node) quoted(in In, v *view, q *quote) *Row {
 	switch in.Hook {
 	case ToPod:
 		sides = []Side{ToPodSide, Fast}
-	case ToUplink:
+	case ToUplink, ToTunnel:
 		sides = []Side{ToWireSide, Fast}
 	}
 	for _, key.Side = range sides {

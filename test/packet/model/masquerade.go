@@ -29,7 +29,7 @@ func (n *Node) masquerade(v *view, from uint64, orphan bool) step {
 		n.forgetClosed(v)
 		dst := netip.AddrFrom16(v.Dst).Unmap()
 		switch {
-		case from != 0 && (v.echoReply() || !unicast(dst) || n.Nonmasq(v.Dst)), from == 0 && !n.meets(v):
+		case from != 0 && (v.echoReply() || !unicast(dst) || n.Nonmasq(v.Dst) || n.isRemote(v.Dst)), from == 0 && !n.meets(v):
 			return step{}
 		case orphan:
 			return drop(FragmentOrder)

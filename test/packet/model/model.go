@@ -16,7 +16,7 @@ import (
 // Addr is an address of either family, IPv4 as ::ffff:a.b.c.d.
 type Addr [16]byte
 
-// Hook is one of the five programs.
+// Hook is one of the programs; from_tunnel, of which no test packet can come, is left out.
 type Hook uint16
 
 // The hooks, by the numbers of the counters.
@@ -26,6 +26,8 @@ const (
 	FromUplink
 	ToUplink
 	FromHost
+	_
+	ToTunnel
 )
 
 // Verdict is what a program returns.
@@ -49,6 +51,7 @@ const (
 	TooBig         Reason = 5
 	FragmentOrder  Reason = 7
 	NoAddress      Reason = 8
+	NoRemote       Reason = 10
 )
 
 // Side tells what comes from a pod, the wire or lo, and what the stack sends.
@@ -179,6 +182,8 @@ type Node struct {
 	Uplink func(dst Addr) (Addr, bool)
 	// Excluded and Nonmasq are the ranges of `excluded` and `nonmasq`.
 	Excluded, Nonmasq func(Addr) bool
+	// Remote says whether an address is another node's, and whether the way is a tunnel.
+	Remote func(Addr) (remote, tunnel bool)
 	// Chosen tells the client's port in the row that the datapath wrote: which of the free
 	// ports it takes is its own choice.
 	Chosen func(Tuple) (uint16, bool)

@@ -76,9 +76,35 @@ func (n *Node) hook(in In, v *view) step {
 		return n.forward(in, v, 0)
 	case ToPod:
 		return n.stackToPod(in, v)
+	case ToTunnel:
+		return n.intoTunnel(in, v)
 	default:
-		return n.stackToWire(in, v)
+		return n.stackToWire(in, v, true)
 	}
+}
+
+// intoTunnel: what the stack sends to another node, which the device is told. The far end has
+// the same address as this one, and takes nothing from itself.
+func (n *Node) intoTunnel(in In, v *view) step {
+	to := v.Dst
+	if !unicast(netip.AddrFrom16(to).Unmap()) {
+		return toStack
+	}
+	s := n.stackToWire(in, v, false)
+	if s.verdict == Shot {
+		return s
+	}
+	if _, tunnel := n.Remote(to); !tunnel || v.v6 && to.v4() {
+		return drop(NoRemote)
+	}
+	copy(n.out, n.out[6:12])
+	n.out[11] ^= 1
+	return s.or(Stack)
+}
+
+func (n *Node) isRemote(a Addr) bool {
+	remote, _ := n.Remote(a)
+	return remote
 }
 
 // forward carries the packet of a live row, or of one that it may open.

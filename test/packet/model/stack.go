@@ -94,7 +94,8 @@ func (n *Node) leaveToStack(key Tuple) {
 
 // stackToWire: what a pod sends is masqueraded; what leaves with the number of a hostPort
 // for its source port is answered to the stack, not captured.
-func (n *Node) stackToWire(in In, v *view) step {
+// Into a tunnel nothing is masqueraded.
+func (n *Node) stackToWire(in In, v *view, masquerades bool) step {
 	if v.unreadable {
 		return n.errorAbout(in, v)
 	}
@@ -102,13 +103,13 @@ func (n *Node) stackToWire(in In, v *view) step {
 	orphan := false
 	if ours {
 		var s step
-		if s, orphan = n.lateAnswer(in, v, pod.Generation); s.verdict != pass || !pod.Masquerade {
+		if s, orphan = n.lateAnswer(in, v, pod.Generation); s.verdict != pass || !masquerades || !pod.Masquerade {
 			return s.or(Stack)
 		}
 	} else if v.kind == later {
 		return toStack
 	}
-	if ours || v.Sport != 0 && n.pooled(v.Sport) {
+	if masquerades && (ours || v.Sport != 0 && n.pooled(v.Sport)) {
 		if s := n.masquerade(v, pod.Generation, orphan); s.verdict != pass {
 			return s
 		}
