@@ -25,7 +25,8 @@ import (
 // agent is a Cluster at work, on a node whose leases a test makes.
 type agent struct {
 	*Cluster
-	stop func()
+	server *apitest.Server
+	stop   func()
 
 	mu     sync.Mutex
 	leases map[netip.Addr]Lease
@@ -47,7 +48,7 @@ func start(t testing.TB, s *apitest.Server, name string, mode RangesMode, change
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &agent{leases: map[netip.Addr]Lease{}}
+	a := &agent{server: s, leases: map[netip.Addr]Lease{}}
 	var log io.Writer = io.Discard
 	if testing.Verbose() {
 		log = t.Output()
@@ -110,7 +111,7 @@ func (a *agent) eventually(t testing.TB, what, want string, of func(State) strin
 // until polls for a condition.
 func until(t testing.TB, ok func() bool, why func() string) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !ok(); <-time.After(2 * time.Millisecond) {
+	for end := time.Now().Add(8 * time.Second); !ok(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal(why())
 		}
@@ -157,7 +158,11 @@ func aPod(node, name string, addrs ...string) *corev1.Pod {
 // blocks gives all blocks as the server has them, by name.
 func blocks(t testing.TB, a *agent) map[string]v1alpha1.IPBlock {
 	t.Helper()
-	list, err := a.Blocks.ListBlocks(context.Background())
+	client, err := NewClient(a.server.Config()) // the agent's own has a limit
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := client.ListBlocks(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

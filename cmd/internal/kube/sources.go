@@ -40,19 +40,19 @@ func newSources(o Options) sources {
 	}
 	core := o.Client.CoreV1().RESTClient()
 	here := fields.OneTermEqualSelector("spec.nodeName", o.NodeName)
-	s.follow(cache.NewListWatchFromClient(core, "nodes", metav1.NamespaceAll, fields.Everything()), &corev1.Node{}, s.nodes)
-	s.follow(cache.NewListWatchFromClient(core, "pods", metav1.NamespaceAll, here), &corev1.Pod{}, s.pods)
-	s.follow(cache.NewListWatchFromClient(core, "namespaces", metav1.NamespaceAll, fields.Everything()), &corev1.Namespace{}, s.namespaces)
-	s.follow(o.Blocks.watch(poolsResource), &v1alpha1.IPPool{}, s.pools)
-	s.follow(o.Blocks.watch(blocksResource), &v1alpha1.IPBlock{}, s.blocks)
+	s.follow(o.pace.retry, cache.NewListWatchFromClient(core, "nodes", metav1.NamespaceAll, fields.Everything()), &corev1.Node{}, s.nodes)
+	s.follow(o.pace.retry, cache.NewListWatchFromClient(core, "pods", metav1.NamespaceAll, here), &corev1.Pod{}, s.pods)
+	s.follow(o.pace.retry, cache.NewListWatchFromClient(core, "namespaces", metav1.NamespaceAll, fields.Everything()), &corev1.Namespace{}, s.namespaces)
+	s.follow(o.pace.retry, o.Blocks.watch(poolsResource), &v1alpha1.IPPool{}, s.pools)
+	s.follow(o.pace.retry, o.Blocks.watch(blocksResource), &v1alpha1.IPBlock{}, s.blocks)
 	return s
 }
 
 // follow fills a store from a watch. The API server is asked again after 10 seconds at the
 // latest: with as many agents as nodes, and each at its own moment, that is no herd.
-func (s *sources) follow(from cache.ListerWatcher, kind runtime.Object, into cache.ReflectorStore) {
+func (s *sources) follow(retry time.Duration, from cache.ListerWatcher, kind runtime.Object, into cache.ReflectorStore) {
 	s.reflectors = append(s.reflectors, cache.NewReflectorWithOptions(from, kind, into, cache.ReflectorOptions{
-		Backoff: &wait.Backoff{Duration: 500 * time.Millisecond, Cap: 10 * time.Second, Steps: 10, Factor: 2, Jitter: 1},
+		Backoff: &wait.Backoff{Duration: retry, Cap: 20 * retry, Steps: 10, Factor: 2, Jitter: 1},
 	}))
 }
 

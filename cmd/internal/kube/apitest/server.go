@@ -56,7 +56,7 @@ func New(t testing.TB) *Server {
 // Config is how a client reaches the server.
 func (s *Server) Config() *rest.Config { return &rest.Config{Host: s.http.URL, QPS: 1000, Burst: 1000} }
 
-// SetDown makes the server break all connections, and answer none, until it is set up again.
+// SetDown makes the server break all watches, and refuse all requests, until it is set up again.
 func (s *Server) SetDown(down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,7 +116,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	down := s.down
 	s.mu.Unlock()
 	if closed(down) {
-		panic(http.ErrAbortHandler)
+		s.refuse(w, http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "down")
+		return
 	}
 	t := parsePath(r.URL.Path)
 	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete", http.MethodGet: "get"}[r.Method]
