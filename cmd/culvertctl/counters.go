@@ -28,6 +28,8 @@ Reasons:
     no_room          a row that was just written is gone: the table is churning
     fragment_order   a later fragment of a translated datagram came before its first one
     no_address       a masqueraded packet's uplink has no address of its family
+    tunnel_source    it came by the tunnel, not from the node that has its source
+    no_remote        it was routed into the tunnel, and no other node has its destination
 
 What a shaper drops to hold a limit is the limit's doing and not here: culvertctl top
 shows it, and tc -s qdisc.`

@@ -68,7 +68,7 @@ func newRoot(out io.Writer, clock func() time.Duration) *cobra.Command {
 	flags.StringVar(&a.pinPath, "pin-path", loader.DefaultPinPath, "directory of the pins, as in the network's configuration")
 	flags.StringVarP(&a.output, "output", "o", "table", "table, json or yaml")
 	addGroup(root, "look", "Look:",
-		newStatus(a), newPods(a), newAddresses(a), newHostports(a), newLimits(a), newFlows(a), newCounters(a), newTrace(a), newTop(a), newMetrics(a))
+		newStatus(a), newPods(a), newAddresses(a), newHostports(a), newLimits(a), newFlows(a), newRemotes(a), newCounters(a), newTrace(a), newTop(a), newMetrics(a))
 	addGroup(root, "change", "Change:",
 		newReconcile(a), newUpgrade(a), newUninstall(a))
 	root.AddCommand(newVersion(a))

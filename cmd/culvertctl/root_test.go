@@ -47,7 +47,7 @@ func TestErrors(t *testing.T) {
 // YAML says what JSON says.
 func TestPrivilegedViewsAsYAML(t *testing.T) {
 	pinPath := filled(t)
-	for _, view := range []string{"pods", "addresses", "hostports", "limits", "flows", "status", "version"} {
+	for _, view := range []string{"pods", "addresses", "hostports", "limits", "flows", "remotes", "status", "version"} {
 		asJSON, err1 := run(t, view, "--pin-path", pinPath, "-o", "json")
 		asYAML, err2 := run(t, view, "--pin-path", pinPath, "-o", "yaml")
 		if err1 != nil || err2 != nil || json.Valid([]byte(asYAML)) {

@@ -200,6 +200,7 @@ func (s *statusView) count(m *maps.Set) error {
 		count(s.Counts, "counters", m.Counters.All()),
 		count(s.Counts, "nonmasq", m.Nonmasq.All()),
 		count(s.Counts, "excluded", m.Excluded.All()),
+		count(s.Counts, "remotes", m.Remotes.All()),
 	)
 }
 

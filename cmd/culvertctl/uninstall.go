@@ -17,9 +17,10 @@ import (
 const uninstallHelp = `Take everything of culvert's under one --pin-path off this node, a line each.
 
 Programs on uplinks, lo, the cgroups and pods' devices, sysctls of lo that hostPorts
-needed, routes with culvert's protocol number and the pins go. Forwarding stays on,
-the bpffs mounted, and every file where it is: take the network's configuration out
-of the runtime's directory first, or the next pod brings all of it back.
+needed, the tunnel to other nodes, routes with culvert's protocol numbers and the pins
+go. Forwarding stays on, the bpffs mounted, and every file where it is: take the
+network's configuration out of the runtime's directory first, and end culvertd, or they
+bring all of it back.
 
 While pods are there it refuses. With --force they lose their network, or, behind
 another main plugin, their hostPorts and limits.`

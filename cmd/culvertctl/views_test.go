@@ -71,6 +71,8 @@ func filled(t *testing.T) (pinPath string) {
 	must(set.Nonmasq.Put(maps.Cidr{Prefix: netip.MustParsePrefix("10.0.0.0/8"), Networks: []string{"net", "b"}}))
 	must(set.Nonmasq.Put(maps.Cidr{Prefix: netip.MustParsePrefix("fd00::/8"), Networks: []string{"net"}}))
 	must(set.Excluded.Put(maps.Cidr{Prefix: netip.MustParsePrefix("10.96.0.0/12"), Networks: []string{"net"}}))
+	must(set.Remotes.Put(maps.Remote{Prefix: netip.MustParsePrefix("10.1.9.0/24"), Kind: maps.RemoteTunnel, Endpoint: netip.MustParseAddr("198.51.100.9"), VNI: 1, Ifindex: 1}))
+	must(set.Remotes.Put(maps.Remote{Prefix: netip.MustParsePrefix("fd00:1::/64"), Kind: maps.RemoteDirect, Endpoint: netip.MustParseAddr("2001:db8::9")}))
 	putFlow(t, dir, bpf.DatapathMapFlows, 40000, 7)
 	putFlow(t, dir, bpf.DatapathMapHalfopen, 40001, 7)
 	putFlow(t, dir, bpf.DatapathMapFlows, 40002, 6)
@@ -183,6 +185,11 @@ func TestPrivilegedViewsAsJSON(t *testing.T) {
 				"containerPort": 80.0, "container": container, "alive": true,
 			},
 		},
+		"remotes": {map[string]any{
+			"range": "10.1.9.0/24", "way": "tunnel", "endpoint": "198.51.100.9", "local": "", "vni": 1.0, "ifindex": 1.0, "device": "lo",
+		}, map[string]any{
+			"range": "fd00:1::/64", "way": "direct", "endpoint": "2001:db8::9", "local": "", "vni": 0.0, "ifindex": 0.0, "device": "",
+		}},
 		"limits": {map[string]any{
 			"container": container, "ifname": "eth0", "addresses": []any{"10.1.2.3", "fd00::3"}, "ifindex": 5.0,
 			"direction": "ingress", "rate": 0.0, "burst": 0.0, "shaper": "",
@@ -225,6 +232,11 @@ HOST-IP    PORT  PROTO  POD4      POD6     POD-PORT  CONTAINER      ALIVE
 192.0.2.1  53    udp    10.1.2.3  -        53        -              false
 *          8080  tcp    10.1.2.3  fd00::3  80        0123456789abc  true
 `,
+		"remotes": `
+RANGE        WAY     NODE          DEVICE
+10.1.9.0/24  tunnel  198.51.100.9  lo
+fd00:1::/64  direct  2001:db8::9   -
+`,
 		"limits --interval 0": `
 CONTAINER      IFNAME  ADDRESSES         IFINDEX  DIRECTION  BIT/S  BURST-BITS  SHAPER
 0123456789abc  eth0    10.1.2.3,fd00::3  5        ingress    none   -           -
@@ -262,6 +274,7 @@ rows of ifaces     1
 rows of limits     2
 rows of nonmasq    2
 rows of pods       2
+rows of remotes    2
 warning            the programs are of build 0000000000000abc, not of this one (` + fmt.Sprintf("%016x", bpf.Build()) + `): the next pod's start replaces them, or culvertctl reconcile
 warning            ` + loader.SharedPorts().Error() + `
 `,
@@ -278,7 +291,7 @@ warning            ` + loader.SharedPorts().Error() + `
 func TestPrivilegedEmptyViews(t *testing.T) {
 	pinPath := netns.PinPath(t)
 	mapstest.Pin(t, filepath.Join(pinPath, "v1", "maps"))
-	for _, name := range []string{"pods", "addresses", "hostports", "limits", "flows"} {
+	for _, name := range []string{"pods", "addresses", "hostports", "limits", "flows", "remotes"} {
 		if out, err := run(t, name, "--pin-path", pinPath, "-o", "json"); err != nil || strings.TrimSpace(out) != "[]" {
 			t.Errorf("%s: %q, %v", name, out, err)
 		}

@@ -146,6 +146,16 @@ func (h *Handle) remoteRoutes() ([]netlink.Route, error) {
 	return list, nil
 }
 
+// RemoteRanges are the destinations of the routes that SyncRemoteRoutes made.
+func (h *Handle) RemoteRanges() ([]netip.Prefix, error) {
+	list, err := h.remoteRoutes()
+	var ranges []netip.Prefix
+	for _, r := range list {
+		ranges = append(ranges, fromIPNet(r.Dst))
+	}
+	return ranges, err
+}
+
 // remoteSources are the addresses that those routes have the node send from.
 func (h *Handle) remoteSources() (map[netip.Addr]bool, error) {
 	list, err := h.remoteRoutes()

@@ -198,7 +198,8 @@ func (h *Handle) deleteAddress(index int, a netip.Addr) error {
 // device: not for verbs that have to be fast.
 func (h *Handle) Tunnels() ([]Link, error) {
 	all, err := h.LinksNamed(func(string) bool { return true })
-	return slices.DeleteFunc(all, func(l Link) bool { return !l.isTunnel() }), err
+	return slices.DeleteFunc(all, func(l Link) bool { return !l.IsTunnel() }), err
 }
 
-func (l Link) isTunnel() bool { return l.Kind == "vxlan" && l.Alias == tunnelAlias }
+// IsTunnel says whether EnsureTunnel made the device.
+func (l Link) IsTunnel() bool { return l.Kind == "vxlan" && l.Alias == tunnelAlias }

@@ -41,7 +41,7 @@ func TestPrivilegedTunnel(t *testing.T) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			l, err := h.Link(index)
-			if err != nil || !l.Up || l.MTU != mtu || l.Name != TunnelName || !l.isTunnel() || l.MAC.String() != tunnelMAC.String() {
+			if err != nil || !l.Up || l.MTU != mtu || l.Name != TunnelName || !l.IsTunnel() || l.MAC.String() != tunnelMAC.String() {
 				t.Errorf("%s: %+v, %v", what, l, err)
 			}
 			has, err := h.Addresses(index)

@@ -65,7 +65,7 @@ func (h *Handle) Uplinks(names []string, ours func(name string) bool) (Uplinks, 
 	for _, index := range slices.Compact(candidates) {
 		l, err := h.Link(index)
 		switch {
-		case errors.Is(err, unix.ENODEV) || err == nil && (ours(l.Name) || l.isTunnel()):
+		case errors.Is(err, unix.ENODEV) || err == nil && (ours(l.Name) || l.IsTunnel()):
 			continue // gone meanwhile, or a pod's, or what leads to other nodes' pods
 		case err != nil:
 			return Uplinks{}, err
@@ -94,7 +94,7 @@ func (h *Handle) named(names []string) ([]Link, error) {
 			return nil, err
 		case !l.Ethernet:
 			return nil, NoSuchUplink{name, "not an Ethernet device"}
-		case l.isTunnel():
+		case l.IsTunnel():
 			return nil, NoSuchUplink{name, "culvert's own tunnel"}
 		}
 		links = append(links, l)

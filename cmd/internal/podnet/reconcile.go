@@ -33,7 +33,7 @@ func Reconcile(d *Deps, known Known, keep bool) ([]string, error) {
 	r := &reconcile{Deps: d, known: known}
 	done, err := d.Rebuild()
 	r.done, r.errs = append(r.done, done...), append(r.errs, err)
-	for _, part := range []func() error{r.readPods, r.uplinks, r.node, r.pods, r.masquerade} {
+	for _, part := range []func() error{r.readPods, r.uplinks, r.tunnels, r.node, r.pods, r.masquerade} {
 		r.errs = append(r.errs, part())
 	}
 	if !keep {

@@ -53,7 +53,7 @@ func Inspect(d *Deps, pods bool) ([]loader.Fault, error) {
 	}
 	parts := []func() error{n.uplinks, n.hostports, n.forwarding}
 	if pods {
-		parts = append(parts, n.strangers, n.pods)
+		parts = append(parts, n.tunnels, n.strangers, n.pods)
 	}
 	for _, part := range parts {
 		if err := part(); err != nil {

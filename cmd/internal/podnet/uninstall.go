@@ -52,7 +52,7 @@ func (u *uninstall) add(do func() error, format string, a ...any) {
 // veths lose their hostPorts and limits.
 func Uninstall(d *Deps, force bool) ([]Removal, error) {
 	u := &uninstall{Deps: d}
-	for _, part := range []func() error{u.attachments, u.strangers, u.node, u.filters, u.routes, u.pins} {
+	for _, part := range []func() error{u.attachments, u.strangers, u.node, u.tunnels, u.filters, u.routes, u.pins} {
 		if err := part(); err != nil {
 			return nil, err
 		}
@@ -158,7 +158,7 @@ func (u *uninstall) filters() error {
 	}
 	for _, f := range filters {
 		l, err := u.Node.Link(f.Ifindex)
-		if errors.Is(err, unix.ENODEV) || err == nil && IsHostName(l.Name) || !loader.IsFilterOf(f, u.PinPath) {
+		if errors.Is(err, unix.ENODEV) || err == nil && (IsHostName(l.Name) || l.IsTunnel()) || !loader.IsFilterOf(f, u.PinPath) {
 			continue
 		}
 		if err != nil {
