@@ -3,13 +3,15 @@
 package main
 
 import (
-	"errors"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/culvert-cni/culvert/cmd/internal/address"
 	"github.com/culvert-cni/culvert/cmd/internal/agent"
 	"github.com/culvert-cni/culvert/cmd/internal/kube"
+	"github.com/culvert-cni/culvert/cmd/internal/netdev"
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -32,16 +34,16 @@ func clock(id int32) time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// list is empty as long as there is no table.
+// list fails, rather than say that nobody holds an address, where that is not known.
 func (l *leases) list() ([]kube.Lease, error) {
 	t, err := loader.OpenAddresses(loader.Options{PinPath: l.pinPath})
-	if errors.Is(err, loader.ErrNotLoaded) {
-		return nil, nil
-	}
 	if err != nil {
 		return nil, err
 	}
 	defer t.Close()
+	if err := rebuild(t); err != nil {
+		return nil, err
+	}
 	var list []kube.Lease
 	for row, err := range t.Leases() {
 		if err != nil {
@@ -56,4 +58,19 @@ func (l *leases) list() ([]kube.Lease, error) {
 		})
 	}
 	return list, nil
+}
+
+// rebuild gives the pods that live the leases that a table made anew does not tell of, once.
+func rebuild(t *loader.Addresses) error {
+	if done, err := t.Rebuilt(); err != nil || done {
+		return err
+	}
+	handle, err := netdev.Open()
+	if err != nil {
+		return err
+	}
+	defer handle.Close()
+	p := address.Pool{Table: t.Addresses, Lock: t.Lock, Now: func() time.Duration { return clock(unix.CLOCK_MONOTONIC) }, CoolDown: address.CoolDown}
+	_, err = p.Rebuild(func() ([]maps.Iface, error) { return podnet.Witnesses(handle) })
+	return err
 }

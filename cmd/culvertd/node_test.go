@@ -264,3 +264,43 @@ func TestPrivilegedAgentCollects(t *testing.T) {
 		}
 	})
 }
+
+// What the DaemonSet gives the agent's container is enough for all but loading the programs,
+// which the init container does.
+func TestPrivilegedAgentRights(t *testing.T) {
+	onNode(t, func(b *bed) {
+		load(b.node, b.Log)
+		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var sets [2]unix.CapUserData // of this thread, which ends with the test
+		for i, c := range []uint{unix.CAP_NET_ADMIN, unix.CAP_BPF} {
+			sets[i].Effective = 1 << (c % 32)
+		}
+		for i := range sets {
+			sets[i].Permitted = sets[i].Effective
+		}
+		if err := unix.Capset(&head, &sets[0]); err != nil {
+			t.Fatal(err)
+		}
+		if b.node.loads = mayLoad(); b.node.loads {
+			t.Error("thinks that it may load")
+		}
+		for range 2 {
+			if err := b.Sync(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := b.seen(t); got != wantSeen {
+			t.Errorf("with few rights:\n%s\nwant:\n%s", got, wantSeen)
+		}
+		if _, err := newLeases(b.PinPath).list(); err != nil {
+			t.Errorf("leases: %v", err)
+		}
+		list := &attachments{pinPath: b.PinPath, log: b.Log}
+		if _, err := list.List(); err != nil {
+			t.Errorf("attachments: %v", err)
+		}
+		if err := list.Remove(t.Context(), maps.Owner{Network: agent.NetworkName, Container: "gone", IfName: "eth0"}); err != nil {
+			t.Errorf("remove: %v", err)
+		}
+	})
+}
