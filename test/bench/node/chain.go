@@ -13,6 +13,7 @@ type Chain struct {
 	Backend string // of the reference plugins: "iptables", "nft"; empty: culvert
 	PTP     bool   // the reference's ptp instead of its bridge
 	Masq    bool   // masquerade what pods send outside
+	OwnIPAM bool   // of culvert: culvert-ipam instead of host-local
 }
 
 // Missing is the command that the chain's plugins execute and that is not there.
@@ -29,13 +30,17 @@ func (c Chain) Missing() string {
 // name of the network.
 const name = "bench"
 
-func ipamConfig(dir string) string {
-	return fmt.Sprintf(`{"type": "host-local", "dataDir": %q, "ranges": [[{"subnet": "10.244.0.0/16"}], [{"subnet": "fd00:244::/64"}]],
-		"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}`, dir+"/ipam")
+func (c Chain) ipam(dir string) string {
+	kind := "host-local"
+	if c.OwnIPAM {
+		kind = "culvert-ipam" // which ignores dataDir
+	}
+	return fmt.Sprintf(`{"type": %q, "dataDir": %q, "ranges": [[{"subnet": "10.244.0.0/16"}], [{"subnet": "fd00:244::/64"}]],
+		"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}`, kind, dir+"/ipam")
 }
 
 func (c Chain) conflist(dir, pins string) string {
-	ipam := ipamConfig(dir)
+	ipam := c.ipam(dir)
 	plugins := c.reference(ipam)
 	if c.Backend == "" {
 		plugins = fmt.Sprintf(`{"type": "culvert", "pinPath": %q, "ipam": %s, "ipMasq": %t,

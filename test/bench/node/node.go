@@ -95,12 +95,6 @@ func (n *Node) wire(peer *netns.NS) error {
 	return IP(n.NS, fmt.Sprintf("route add default via %s", Gateway), fmt.Sprintf("route add default via %s", Gateway6))
 }
 
-// IPAM is what host-local is told on standard input. (What a result of its own is asked
-// for in CHECK does not matter to it.)
-func (n *Node) IPAM() string {
-	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "ipam": %s, "prevResult": {"cniVersion": "1.0.0"}}`, name, ipamConfig(n.dir))
-}
-
 // IP runs lines of ip(8) in a namespace.
 func IP(ns *netns.NS, lines ...string) error {
 	var in string

@@ -17,9 +17,8 @@ import (
 )
 
 // floor is what culvert's verbs cannot do without on a node: a process of culvert, which says
-// its version and ends; the verb of host-local, whom every chain here asks; and the kernel's
-// work for a pod's veth pair, addresses and routes, made by one ip(8), less what ip takes
-// for nothing.
+// its version and ends; and the kernel's work for a pod's veth pair, addresses and routes, made
+// by one ip(8), less what ip takes for nothing.
 func (b *bed) floor(ctx context.Context, bin node.Binaries, r report.Round) error {
 	pod := b.spaces[0]
 	var failed []error
@@ -33,13 +32,6 @@ func (b *bed) floor(ctx context.Context, bin node.Binaries, r report.Round) erro
 	process := spent(5, func() error {
 		return b.exec(ctx, filepath.Join(bin.Culvert, "culvert"), `{"cniVersion": "1.0.0"}`, "CNI_COMMAND=VERSION")
 	})
-	ipam := map[string]float64{}
-	for _, verb := range verbs {
-		ipam[verb] = spent(1, func() error {
-			return b.exec(ctx, filepath.Join(bin.Ref, "host-local"), b.IPAM(), "CNI_COMMAND="+verb, "CNI_CONTAINERID=floor", "CNI_IFNAME=eth0",
-				"CNI_NETNS="+pod.Path(), "CNI_PATH="+bin.Ref)
-		})
-	}
 	nothing := func(ns *netns.NS) float64 {
 		return spent(1, func() error { return batch(ctx, ns, "") })
 	}
@@ -55,17 +47,13 @@ func (b *bed) floor(ctx context.Context, bin node.Binaries, r report.Round) erro
 	kernel := map[string]float64{"ADD": max(made-both, 0), "DEL": max(gone-one, 0)}
 	path := pathName(floor, b.pods, b.hostPorts, 1)
 	for _, verb := range verbs {
-		r.Put(path, CPU(verb), process+ipam[verb]+kernel[verb])
-		r.Put(path+ofIPAM, CPU(verb), ipam[verb])
+		r.Put(path, CPU(verb), process+kernel[verb])
 	}
 	return errors.Join(failed...)
 }
 
-// Names of the floor's paths.
-const (
-	floor  = "floor"
-	ofIPAM = ": host-local's share"
-)
+// floor begins the names of its paths.
+const floor = "floor"
 
 // exec runs a plugin on the node.
 func (b *bed) exec(ctx context.Context, plugin, stdin string, env ...string) error {

@@ -22,10 +22,11 @@ var (
 	hostPorts = 5000 // the same, on another node without pods
 )
 
-// chains are culvert's first: the others are compared with it.
+// chains are culvert's first: the others are compared with it. Each gets addresses as it does
+// best: culvert by culvert-ipam, which it calls in its own process.
 func chains() []node.Chain {
 	return []node.Chain{
-		{Name: "culvert", Masq: true},
+		{Name: "culvert", Masq: true, OwnIPAM: true},
 		{Name: "nft", Backend: "nft", Masq: true},
 		{Name: "iptables", Backend: "iptables", Masq: true},
 	}

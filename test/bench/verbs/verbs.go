@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package verbs measures what ADD, CHECK and DEL cost: culvert beside the chain of the
+// Package verbs measures what ADD, CHECK and DEL cost: culvert with culvert-ipam beside the chain of the
 // reference plugins (bridge, host-local, portmap, bandwidth), with the iptables and the nft
 // backend, each on throwaway nodes of its own, round by round in turn: with 0, 100 and 500
 // pods there before, 1, 8 and 32 calls in parallel, and beside 5,000 hostPorts. A pod gets
@@ -12,7 +12,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/culvert-cni/culvert/test/bench/node"
@@ -39,7 +38,7 @@ const tooLong = 20 * time.Second
 // Run measures. What fails is noted in the part; an error is that ctx is done.
 func Run(ctx context.Context, o Options) (*report.Part, error) {
 	part := &report.Part{Name: Name, Method: fmt.Sprintf("%d rounds, %d with 8 in parallel, %d with 32 (once, where all three verbs take longer than %s); "+
-		"dual-stack pods with two hostPorts and both limits, masquerade; p50 of a round's calls, CPU time a call", o.Rounds, o.Parallel, o.many(), tooLong)}
+		"culvert with culvert-ipam, the others with host-local; dual-stack pods with two hostPorts and both limits, masquerade; p50 of a round's calls, CPU time a call", o.Rounds, o.Parallel, o.many(), tooLong)}
 	s := &stage{Options: o, part: part}
 	defer s.close()
 	if err := s.build(ctx); err != nil {
@@ -49,9 +48,6 @@ func Run(ctx context.Context, o Options) (*report.Part, error) {
 	for _, j := range jobs {
 		if !slices.Contains(part.Paths, j.path) {
 			part.Paths = append(part.Paths, j.path)
-			if strings.HasPrefix(j.path, floor) {
-				part.Paths = append(part.Paths, j.path+ofIPAM)
-			}
 		}
 	}
 	slow, skipped, start := map[string]bool{}, map[string]bool{}, time.Now()
