@@ -45,6 +45,8 @@ type Options struct {
 	Log     *slog.Logger // discarded if nil
 	// Did is told, a sentence each, what Ensure repaired; it may be nil.
 	Did func(what string)
+	// Stop, when it is closed, ends the wait for a lock; nil: nothing does.
+	Stop <-chan struct{}
 
 	patience *patience
 }
@@ -160,7 +162,7 @@ func (o Options) withDefaults() Options {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.patience == nil {
-		o.patience = &patience{wait: LockWait, longest: longestWait}
+		o.patience = &patience{wait: LockWait, longest: longestWait, stop: o.Stop}
 	}
 	return o
 }

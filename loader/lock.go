@@ -32,6 +32,7 @@ const longestWait = 6 * LockWait
 type patience struct {
 	wait    time.Duration // for a holder that does nothing
 	longest time.Duration // for holders that work; no more than wait: none of them is waited for longer
+	stop    <-chan struct{}
 	gone    atomic.Bool
 }
 
@@ -62,6 +63,12 @@ func (p *patience) await(dir string, fd int) (unlock func(), err error) {
 		defer unix.Close(fd)
 		return nil, locked(dir, fd, p.wait)
 	}
+	stop := p.stop
+	select {
+	case <-stop: // known before: what is undone now waits as anybody
+		stop = nil
+	default:
+	}
 	got := make(chan error, 1)
 	go func() { got <- flock(fd, unix.LOCK_EX); close(got) }()
 	start, before := time.Now(), work(holder(fd))
@@ -75,22 +82,29 @@ func (p *patience) await(dir string, fd int) (unlock func(), err error) {
 				return nil, fmt.Errorf("lock %s: %w", dir, err)
 			}
 			return func() { unix.Close(fd) }, nil
+		case <-stop:
+			err := Fault{ErrLocked, fmt.Sprintf("told to stop while %s held the lock of %s", holderName(fd), dir), "try again"}
+			return nil, p.leave(fd, got, err)
 		case <-timer.C:
 			waited, now := time.Since(start), work(holder(fd))
 			if now != before && waited < p.longest {
 				before = now
 				continue
 			}
-			p.gone.Store(true)
-			err := locked(dir, fd, waited.Round(time.Second/10))
-			go func() {
-				for range got {
-					unix.Close(fd)
-				}
-			}()
-			return nil, err
+			return nil, p.leave(fd, got, locked(dir, fd, waited.Round(time.Second/10)))
 		}
 	}
+}
+
+// leave waits no more; a lock that is got all the same is let go.
+func (p *patience) leave(fd int, got <-chan error, why error) error {
+	p.gone.Store(true)
+	go func() {
+		for range got {
+			unix.Close(fd)
+		}
+	}()
+	return why
 }
 
 // work differs between two looks if another process holds the lock by then, or the same

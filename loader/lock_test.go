@@ -43,6 +43,31 @@ func TestLockWait(t *testing.T) {
 	unlock()
 }
 
+// Who is told to stop waits no longer, and for no other lock, but who knew it before waits as
+// anybody: it undoes what it did.
+func TestLockStop(t *testing.T) {
+	dir := t.TempDir()
+	holder := &patience{wait: time.Hour}
+	unlock, err := holder.lock(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	p, known := &patience{wait: time.Hour, stop: stop}, &patience{wait: time.Hour, stop: stop}
+	time.AfterFunc(50*time.Millisecond, func() { close(stop) })
+	for range 2 {
+		if _, err := p.lock(dir); !errors.Is(err, ErrLocked) {
+			t.Errorf("told to stop: %v", err)
+		}
+	}
+	time.AfterFunc(50*time.Millisecond, unlock)
+	unlock, err = known.lock(dir)
+	if err != nil {
+		t.Fatalf("what is undone: %v", err)
+	}
+	unlock()
+}
+
 // A holder that works is waited for longer than one that does nothing.
 func TestLockWaitForWork(t *testing.T) {
 	dir := t.TempDir()

@@ -29,6 +29,7 @@ func add(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer s.close()
+	s.stop = ctx.Done()
 	dp, err := s.ensure()
 	if err != nil {
 		return err

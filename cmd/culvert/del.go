@@ -28,6 +28,7 @@ func del(ctx context.Context, args *skel.CmdArgs) error {
 		return err
 	}
 	defer s.close()
+	s.stop = ctx.Done()
 	dp, err := loader.Open(s.options())
 	if errors.Is(err, loader.ErrOtherLayout) { // the rows have to come to where we delete them
 		dp, err = loader.Ensure(s.options())

@@ -44,7 +44,8 @@ type inProcess struct{ call address.Call }
 
 func (inProcess) Exists() error { return nil }
 
-func (p inProcess) Add(context.Context) (*current.Result, error) {
+func (p inProcess) Add(ctx context.Context) (*current.Result, error) {
+	p.call.Stop = ctx.Done()
 	r, _, err := p.call.Add()
 	return r, withCode(err)
 }

@@ -25,6 +25,7 @@ type session struct {
 	args *skel.CmdArgs
 	log  *slog.Logger
 	node *netdev.Handle
+	stop <-chan struct{} // closed when we are told to stop; nil: never
 
 	// What the verbs about a pod that lives need besides.
 	ns      *netdev.Namespace
@@ -97,7 +98,7 @@ func (s *session) close() {
 }
 
 func (s *session) options() loader.Options {
-	return loader.Options{PinPath: s.conf.pinPath, Attach: s.conf.attach, Netlink: s.node, Log: s.log}
+	return loader.Options{PinPath: s.conf.pinPath, Attach: s.conf.attach, Netlink: s.node, Log: s.log, Stop: s.stop}
 }
 
 func (s *session) owner() maps.Owner {

@@ -73,12 +73,13 @@ calls() {
 leftovers() {
   {
     node_exec "$N" ip -o link show type veth | cut -d: -f2 | grep -v ' eth0@'
-    node_exec "$N" ip route show | grep "$POD4"
-    node_exec "$N" ip -6 route show | grep "${POD6%:}"
+    node_exec "$N" ip route show | grep -e "$POD4" -e "$NEW4"
+    node_exec "$N" ip -6 route show | grep -e "${POD6%:}" -e "${NEW6%:}"
     for m in pods ifaces hostports limits counters; do
       node_exec "$N" sh -c "exec bpftool -j map dump pinned $PIN/v*/maps/$m" |
         jq -c --arg m "$m" 'if type == "array" then .[] | {($m): (.formatted.key // .key)} else {($m): .} end'
     done
+    ctl addresses | jq -c '.[]'
     node_exec "$N" find "$DATA" -type f ! -name lock ! -name 'last_reserved_ip.*'
   } 2>&1 | sort
 }

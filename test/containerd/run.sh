@@ -14,6 +14,7 @@ set -euo pipefail
 here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 . "$root/test/lab/lib.sh"
 . "$here/lib.sh"
+. "$here/addresses.sh"
 [ "$(id -u)" = 0 ] || { echo "needs root" >&2; exit 1; }
 if [ $# = 0 ]; then
   st=0
@@ -27,6 +28,7 @@ flock 8
 N=n1 POD4=10.200.1 POD6=fd00:200:1:
 NODE4=$LAB_NET4.11 NODE6=${LAB_NET6}11 OUT4=$LAB_NET4.1 OUT6=${LAB_NET6}1
 D=$(node_dir "$N") BIN=$D/cni-bin NETD=$D/net.d CALLS=$D/cni-bin/culvert.calls LOG=$D/culvert.log
+TEMPLATE=$D/culvert.template
 PIN=/sys/fs/bpf/culvert DATA=/run/cni/host-local
 outside='' KEPT=$W/last-containerd-$1
 case $1 in
@@ -68,7 +70,7 @@ start_node() {
   cp "$LAB/cni-record.sh" "$BIN/culvert"
   : >"$CALLS"
   conflist '{}'
-  "$LAB/runtime-up.sh" "$N" 1 8>&-
+  CONF_TEMPLATE=$TEMPLATE "$LAB/runtime-up.sh" "$N" 1 8>&-
   # other hosts know the way to the node's pods
   ip -n "$SW" route replace "$POD4.0/24" via "$NODE4"
   ip -n "$SW" -6 route replace "$POD6:/64" via "$NODE6"
@@ -219,4 +221,7 @@ test_bandwidth
 test_no_rules
 test_removal
 test_broken
+test_full_pool
+test_pools
+test_template
 summary

@@ -61,6 +61,12 @@ func TestPrivilegedL1LockHolder(t *testing.T) {
 			t.Errorf("%s took %s", e.verb, e.took)
 		}
 	}
+	// One who waits and is told to stop does.
+	start = time.Now()
+	_, err := hanging(t, b.node, "none").TryAdd(b.specOn("told", 8085))
+	if took := time.Since(start); netns.Code(err) != 11 || !strings.Contains(err.Error(), "told to stop") || took > patience+5*time.Second && !netns.Emulated() {
+		t.Errorf("ADD that is told to stop: %v after %s", err, took)
+	}
 	// One who waits gets the lock when its holder is killed.
 	waiting := make(chan error)
 	go func() { waiting <- b.tryAdd("waiting", 8084) }()

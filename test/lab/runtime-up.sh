@@ -9,6 +9,7 @@
 # LAB_FAR4 and LAB_FAR6 (lib.sh).
 # IMAGE: what of W/images, pod if none is named. CTD: the directory of containerd, its shim and ctr, 2.x or
 # 1.x; default W/bin. REGISTRY=HOST:PORT: labreg, from which it pulls every image, whatever its name.
+# CONF_TEMPLATE: what it makes a CNI list of when it is told the node's range; none.
 #
 # containerd reads CNI configuration from the node's /etc/cni/net.d, which is W/run/NODE/net.d, and plugins from
 # its /opt/cni/bin, which is W/run/NODE/cni-bin.
@@ -74,6 +75,7 @@ T
   [plugins.'$cri.runtime'.cni]
     bin_dirs = ["/opt/cni/bin"]
     conf_dir = "/etc/cni/net.d"
+    conf_template = "${CONF_TEMPLATE:-}"
 T
   else
     cat >>"$D/containerd.toml" <<T
@@ -83,6 +85,7 @@ T
   [plugins.'$cri'.cni]
     bin_dir = "/opt/cni/bin"
     conf_dir = "/etc/cni/net.d"
+    conf_template = "${CONF_TEMPLATE:-}"
 T
   fi
   cat >"$D/crictl.yaml" <<Y

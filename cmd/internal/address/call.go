@@ -22,6 +22,7 @@ type Call struct {
 	Netns     string
 	Log       *slog.Logger
 	Pods      func(*netdev.Handle) ([]maps.Iface, error) // as in Plugin
+	Stop      <-chan struct{}                            // closed when we are told to stop waiting; may be nil
 }
 
 // Add gives addresses. version is that of the configuration, for who prints the result.
@@ -81,7 +82,7 @@ func (c *Call) Status() error {
 
 func (c *Call) plugin(conf *Conf) *Plugin {
 	return &Plugin{
-		Conf: conf, Netns: c.Netns, Log: c.Log, Pods: c.Pods,
+		Conf: conf, Netns: c.Netns, Log: c.Log, Pods: c.Pods, Stop: c.Stop,
 		Owner: maps.Owner{Network: conf.Network, Container: c.Container, IfName: c.IfName},
 	}
 }

@@ -28,6 +28,7 @@ type Plugin struct {
 	// Pods tells of the pods that live when no table does: rows of ifaces, as far as the
 	// node's devices and routes say.
 	Pods func(*netdev.Handle) ([]maps.Iface, error)
+	Stop <-chan struct{} // as in loader.Options
 }
 
 // Add gives the addresses. All that can be wrong with the request is found before the table
@@ -126,7 +127,7 @@ func (p *Plugin) Status() error {
 }
 
 func (p *Plugin) options() loader.Options {
-	return loader.Options{PinPath: p.Conf.PinPath, Log: p.Log}
+	return loader.Options{PinPath: p.Conf.PinPath, Log: p.Log, Stop: p.Stop}
 }
 
 // open opens the table, nil if there is none.
