@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 	"github.com/culvert-cni/culvert/maps"
 )
 
@@ -48,7 +49,7 @@ func completePod(a *app) cobra.CompletionFunc {
 		if err != nil {
 			return nil, none
 		}
-		return podNames(youngest(ifaces)), none
+		return podNames(metrics.Youngest(ifaces)), none
 	}
 }
 

@@ -5,12 +5,12 @@ package main
 import (
 	"cmp"
 	"errors"
-	"net"
 	"slices"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 	"github.com/culvert-cni/culvert/maps"
 )
 
@@ -106,7 +106,7 @@ func readCounters(set *maps.Set, pod string, by []string) ([]counterRow, error) 
 		r := counterRow{by: by}
 		if slices.Contains(by, "pod") {
 			i := owners[c.Ifindex]
-			r.Container, r.IfName, r.Device = i.Container, i.IfName, deviceName(c.Ifindex, i)
+			r.Container, r.IfName, r.Device = i.Container, i.IfName, metrics.DeviceName(c.Ifindex, i)
 		}
 		if slices.Contains(by, "hook") {
 			r.Hook = c.Hook.String()
@@ -139,18 +139,6 @@ func podIndex(set *maps.Set, pod string) (int, error) {
 	}
 	i, err := findPod(set, pod)
 	return i.Ifindex, err
-}
-
-// deviceName is what culvertctl pods calls the host's side of a pod, or the node an uplink;
-// its number if it is gone.
-func deviceName(ifindex int, owner maps.Iface) string {
-	if owner.HostIfName != "" {
-		return owner.HostIfName
-	}
-	if i, err := net.InterfaceByIndex(ifindex); err == nil {
-		return i.Name
-	}
-	return strconv.Itoa(ifindex)
 }
 
 func counterHeader(by []string) []string {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 	"github.com/culvert-cni/culvert/maps"
 )
 
@@ -41,7 +42,7 @@ func findNamed(ifaces []maps.Iface, name string) (maps.Iface, error) {
 	if len(whole) == 0 {
 		whole = begun
 	}
-	return theOne(name, youngest(whole))
+	return theOne(name, metrics.Youngest(whole))
 }
 
 func findAddress(set *maps.Set, addr netip.Addr) (maps.Iface, error) {
@@ -58,15 +59,6 @@ func findAddress(set *maps.Set, addr netip.Addr) (maps.Iface, error) {
 		return i, fmt.Errorf("no pod has the address %s: see culvertctl pods", addr)
 	}
 	return i, nil
-}
-
-// youngest leaves out the rows that a crash left of an attachment that was made anew.
-func youngest(list []maps.Iface) []maps.Iface {
-	return slices.DeleteFunc(slices.Clone(list), func(i maps.Iface) bool {
-		return slices.ContainsFunc(list, func(other maps.Iface) bool {
-			return other.Owner == i.Owner && other.Generation > i.Generation
-		})
-	})
 }
 
 func theOne(name string, found []maps.Iface) (maps.Iface, error) {

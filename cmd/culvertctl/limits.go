@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 	"github.com/culvert-cni/culvert/maps"
 )
 
@@ -75,21 +76,21 @@ func newLimits(a *app) *cobra.Command {
 
 // measureLimits writes into the rows what passes.
 func measureLimits(ctx context.Context, a *app, rows []limitRow, interval time.Duration) error {
-	m, err := newMeter(a)
+	m, err := metrics.NewMeter(a.open)
 	if err != nil {
 		return err
 	}
-	defer m.close()
-	before, err := m.read()
+	defer m.Close()
+	before, err := m.Read()
 	if err != nil || !pause(ctx, interval) {
 		return err
 	}
-	after, err := m.read()
+	after, err := m.Read()
 	if err != nil {
 		return err
 	}
 	for i := range rows {
-		passes := m.rates(before, after, rows[i].Ifindex)
+		passes := m.Rates(before, after, rows[i].Ifindex)
 		rows[i].Now, rows[i].measured = passes.TxBits, true
 		if rows[i].Direction == maps.Ingress.String() {
 			rows[i].Now = passes.RxBits

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -14,6 +15,9 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
+	"github.com/culvert-cni/culvert/cmd/internal/netdev"
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
 )
 
@@ -54,7 +58,7 @@ func newMetrics(a *app) *cobra.Command {
 }
 
 func writeMetrics(a *app, out io.Writer) error {
-	node, err := readNode(a)
+	node, err := metrics.Read(a.source())
 	if err != nil {
 		return err
 	}
@@ -94,38 +98,20 @@ func replaceFile(file string, text []byte) (err error) {
 	return os.Rename(f.Name(), file)
 }
 
-// nodeMetrics is the node at one moment, as a prometheus.Collector.
-type nodeMetrics struct {
-	status   statusView
-	now      reading
-	counters []counterRow
-	room     map[string]int
-	receives func(ifindex int) bool
-}
-
-func readNode(a *app) (*nodeMetrics, error) {
-	n := &nodeMetrics{}
-	var err error
-	if n.status, err = readStatus(a); err != nil {
-		return nil, err
-	}
-	d, err := a.open()
-	if errors.Is(err, loader.ErrNotLoaded) || err != nil && len(n.status.Faults) > 0 {
-		return n, nil // which is what the metrics say then
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer d.Close()
-	m, err := newMeter(a)
-	if err != nil {
-		return nil, err
-	}
-	defer m.close()
-	n.receives = func(ifindex int) bool { return m.receives(n.now, ifindex) }
-	var err1, err2, err3 error
-	n.now, err1 = m.read()
-	n.counters, err2 = readCounters(d.Maps, "", dimensions)
-	n.room, err3 = d.Maps.Capacity()
-	return n, errors.Join(err1, err2, err3)
+// source is what metrics are read from.
+func (a *app) source() metrics.Source {
+	return metrics.Source{PinPath: a.pinPath, Version: version, Amiss: func() ([]loader.Fault, error) {
+		handle, err := netdev.Open()
+		if err != nil {
+			return nil, err
+		}
+		defer handle.Close()
+		deps := &podnet.Deps{Node: handle, PinPath: a.pinPath, Log: slog.New(slog.DiscardHandler)}
+		if deps.Datapath, err = loader.Open(loader.Options{PinPath: a.pinPath, Netlink: handle}); err != nil {
+			deps.Datapath = nil // which the loader tells of
+		} else {
+			defer deps.Datapath.Close()
+		}
+		return podnet.Inspect(deps, true)
+	}}
 }

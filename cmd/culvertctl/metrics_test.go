@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 	"github.com/culvert-cni/culvert/test/netns"
 )
 
@@ -98,20 +99,20 @@ func TestMetricsPage(t *testing.T) {
 	told := regexp.MustCompile("(?m)^\\| `culvert_.*$").FindAllString(string(page), -1)
 	kinds := map[string]string{"1": "counter", "2": "gauge"}
 	var want []string
-	for _, m := range catalogue {
+	for _, m := range metrics.Catalogue {
 		labels := "-"
-		if len(m.labels) > 0 {
-			labels = "`" + strings.Join(m.labels, "`, `") + "`"
+		if len(m.Labels) > 0 {
+			labels = "`" + strings.Join(m.Labels, "`, `") + "`"
 		}
-		kind := kinds[string(rune('0'+int(m.kind)))]
-		want = append(want, "| `"+m.name+"` | "+kind+" | "+labels+" | "+m.help+" |")
+		kind := kinds[string(rune('0'+int(m.Kind)))]
+		want = append(want, "| `"+m.Name+"` | "+kind+" | "+labels+" | "+m.Help+" |")
 	}
 	if !slices.Equal(told, want) {
 		t.Errorf("docs/metrics.md: want these rows:\n%s", strings.Join(want, "\n"))
 	}
 	// An alert names metrics that there are.
 	for _, name := range regexp.MustCompile(`culvert_[a-z_]+`).FindAllString(string(page), -1) {
-		if !slices.ContainsFunc(catalogue, func(m metric) bool { return m.name == name }) && name != "culvert_" {
+		if !slices.ContainsFunc(metrics.Catalogue, func(m metrics.Metric) bool { return m.Name == name }) && name != "culvert_" {
 			t.Errorf("docs/metrics.md: %s is no metric", name)
 		}
 	}

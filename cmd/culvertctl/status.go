@@ -5,13 +5,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"net"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
@@ -128,7 +128,8 @@ func readStatus(a *app) (statusView, error) {
 	}
 	defer deps.Datapath.Close()
 	m := deps.Datapath.Maps
-	return s, errors.Join(s.count(m), s.masquerade(m), s.look(deps))
+	s.Counts, err = metrics.Rows(m)
+	return s, errors.Join(err, s.masquerade(m), s.look(deps))
 }
 
 // look adds what is amiss on the node and on pods.
@@ -187,30 +188,4 @@ func readCidrs(table *maps.Cidrs) ([]cidrRange, error) {
 		list = append(list, cidrRange{r.Prefix.String(), r.Networks})
 	}
 	return list, err
-}
-
-func (s *statusView) count(m *maps.Set) error {
-	return errors.Join(
-		count(s.Counts, "pods", m.Pods.All()),
-		count(s.Counts, "ifaces", m.Ifaces.All()),
-		count(s.Counts, "hostports", m.Hostports.All()),
-		count(s.Counts, "limits", m.Limits.All()),
-		count(s.Counts, "flows", m.Flows.All()),
-		count(s.Counts, "halfopen", m.Halfopen.All()),
-		count(s.Counts, "counters", m.Counters.All()),
-		count(s.Counts, "nonmasq", m.Nonmasq.All()),
-		count(s.Counts, "excluded", m.Excluded.All()),
-		count(s.Counts, "remotes", m.Remotes.All()),
-	)
-}
-
-func count[T any](counts map[string]int, table string, rows iter.Seq2[T, error]) error {
-	counts[table] = 0
-	for _, err := range rows {
-		if err != nil {
-			return err
-		}
-		counts[table]++
-	}
-	return nil
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 )
 
 // pty gives a terminal of 5 lines: what is written to one end is read from the other.
@@ -53,7 +55,7 @@ func TestTerminal(t *testing.T) {
 	}
 	before, after := readings()
 	a := &app{out: program, output: "table", colour: true}
-	if err := topShow(a, topRows(&meter{}, before, after, 0), topOptions{interval: time.Second}); err != nil {
+	if err := topShow(a, topRows(&metrics.Meter{}, before, after, 0), topOptions{interval: time.Second}); err != nil {
 		t.Fatal(err)
 	}
 	screen := make([]byte, 4096)

@@ -17,6 +17,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 )
 
 const topHelp = `Show what each pod receives (RX) and sends (TX) now, the busiest first, with its limits
@@ -38,7 +40,7 @@ type topRow struct {
 	Container string   `json:"container"`
 	IfName    string   `json:"ifname"`
 	Addresses []string `json:"addresses"`
-	rates
+	metrics.Rates
 	RxLimit uint64 `json:"rxLimit"` // bit/s; 0: none
 	TxLimit uint64 `json:"txLimit"`
 }
@@ -80,15 +82,15 @@ func top(ctx context.Context, a *app, o topOptions) error {
 	if err != nil {
 		return err
 	}
-	m, err := newMeter(a)
+	m, err := metrics.NewMeter(a.open)
 	if err != nil {
 		return err
 	}
-	defer m.close()
-	before, err := m.read()
+	defer m.Close()
+	before, err := m.Read()
 	for err == nil && pause(ctx, o.interval) {
-		var after reading
-		if after, err = m.read(); err == nil {
+		var after metrics.Reading
+		if after, err = m.Read(); err == nil {
 			err = topShow(a, topRows(m, before, after, only), o)
 		}
 		if o.once {
@@ -108,16 +110,16 @@ func topPod(a *app, pod string) (int, error) {
 	return podIndex(d.Maps, pod)
 }
 
-func topRows(m *meter, before, after reading, only int) []topRow {
+func topRows(m *metrics.Meter, before, after metrics.Reading, only int) []topRow {
 	rows := []topRow{}
-	for _, i := range after.pods {
+	for _, i := range after.Pods {
 		if only != 0 && i.Ifindex != only {
 			continue
 		}
-		limit := after.limits[i.Ifindex]
+		limit := after.Limits[i.Ifindex]
 		rows = append(rows, topRow{
 			Container: i.Container, IfName: i.IfName, Addresses: texts(i.Addrs),
-			rates: m.rates(before, after, i.Ifindex), RxLimit: limit.ingress, TxLimit: limit.egress,
+			Rates: m.Rates(before, after, i.Ifindex), RxLimit: limit.Ingress, TxLimit: limit.Egress,
 		})
 	}
 	slices.SortFunc(rows, func(a, b topRow) int {
@@ -217,4 +219,14 @@ func height(out io.Writer) int {
 		return 0
 	}
 	return int(size.Row)
+}
+
+// pause waits for the time between two readings; false: the user has had enough.
+func pause(ctx context.Context, interval time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(interval):
+		return true
+	}
 }

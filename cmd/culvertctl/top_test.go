@@ -8,35 +8,36 @@ import (
 	"testing"
 	"time"
 
+	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/maps"
 )
 
 // readings are two, two seconds apart: of a pod with limits, a busy one without, and one
 // that came between them.
-func readings() (before, after reading) {
+func readings() (before, after metrics.Reading) {
 	start := time.Now()
-	before = reading{
-		at:      start,
-		traffic: map[int]netdev.Traffic{1: {RxBytes: 1000, RxPackets: 10, TxBytes: 5}, 2: {}},
-		limits:  map[int]rateLimits{1: {ingress: 1_000_000, egress: 2_000_000}},
-		drops:   map[int]uint64{1: 5, 2: 1},
-		shaper:  map[int]uint64{1: 7},
+	before = metrics.Reading{
+		At:      start,
+		Traffic: map[int]netdev.Traffic{1: {RxBytes: 1000, RxPackets: 10, TxBytes: 5}, 2: {}},
+		Limits:  map[int]metrics.Limits{1: {Ingress: 1_000_000, Egress: 2_000_000}},
+		Drops:   map[int]uint64{1: 5, 2: 1},
+		Shaper:  map[int]uint64{1: 7},
 	}
 	after = before
-	after.at = start.Add(2 * time.Second)
-	after.pods = []maps.Iface{
+	after.At = start.Add(2 * time.Second)
+	after.Pods = []maps.Iface{
 		{Ifindex: 1, Owner: maps.Owner{Container: "limited", IfName: "eth0"}},
 		{Ifindex: 2, Owner: maps.Owner{Container: "free", IfName: "eth0"}},
 		{Ifindex: 3, Owner: maps.Owner{Container: "new", IfName: "eth0"}},
 	}
-	after.traffic = map[int]netdev.Traffic{
+	after.Traffic = map[int]netdev.Traffic{
 		1: {RxBytes: 1000 + 250_000, RxPackets: 210, TxBytes: 5 + 125_000, TxPackets: 100},
 		2: {RxBytes: 2_500_000, RxPackets: 4000},
 		3: {RxBytes: 9, RxPackets: 1},
 	}
-	after.drops = map[int]uint64{1: 6, 2: 1}
-	after.shaper = map[int]uint64{1: 9}
+	after.Drops = map[int]uint64{1: 6, 2: 1}
+	after.Shaper = map[int]uint64{1: 9}
 	return before, after
 }
 
@@ -58,7 +59,7 @@ new        eth0    -        -         -      -         -         -      -       
 `,
 	} {
 		var out bytes.Buffer
-		rows := topRows(&meter{partial: partial}, before, after, 0)
+		rows := topRows(&metrics.Meter{Partial: partial}, before, after, 0)
 		if err := topShow(&app{out: &out, output: "table"}, rows, topOptions{once: true, interval: 2 * time.Second}); err != nil {
 			t.Fatal(err)
 		}
@@ -67,11 +68,11 @@ new        eth0    -        -         -      -         -         -      -       
 			t.Errorf("partial %v:\n%s", partial, out.String())
 		}
 	}
-	if rows := topRows(&meter{}, before, after, 1); len(rows) != 1 || rows[0].Container != "limited" || rows[0].urgency() != fatal {
+	if rows := topRows(&metrics.Meter{}, before, after, 1); len(rows) != 1 || rows[0].Container != "limited" || rows[0].urgency() != fatal {
 		t.Errorf("one pod: %+v", rows)
 	}
-	after.drops, after.shaper = before.drops, before.shaper
-	if rows := topRows(&meter{}, before, after, 1); rows[0].urgency() != warning {
+	after.Drops, after.Shaper = before.Drops, before.Shaper
+	if rows := topRows(&metrics.Meter{}, before, after, 1); rows[0].urgency() != warning {
 		t.Errorf("a pod that fills its limit: %+v", rows)
 	}
 }
@@ -79,9 +80,9 @@ new        eth0    -        -         -      -         -         -      -       
 // A device or shaper that was made anew begins at 0: no rate, and no drops below 0.
 func TestTopMadeAnew(t *testing.T) {
 	before, after := readings()
-	after.traffic[1] = netdev.Traffic{RxBytes: 1}
-	after.shaper, after.drops = map[int]uint64{1: 2}, map[int]uint64{}
-	if r := (&meter{}).rates(before, after, 1); r.RxBits != nil || r.TxBits != nil || r.Drops != 2 {
+	after.Traffic[1] = netdev.Traffic{RxBytes: 1}
+	after.Shaper, after.Drops = map[int]uint64{1: 2}, map[int]uint64{}
+	if r := (&metrics.Meter{}).Rates(before, after, 1); r.RxBits != nil || r.TxBits != nil || r.Drops != 2 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -301,6 +303,28 @@ func TestPrivilegedAgentRights(t *testing.T) {
 		}
 		if err := list.Remove(t.Context(), maps.Owner{Network: agent.NetworkName, Container: "gone", IfName: "eth0"}); err != nil {
 			t.Errorf("remove: %v", err)
+		}
+	})
+}
+
+func TestPrivilegedAgentMetrics(t *testing.T) {
+	onNode(t, func(b *bed) {
+		if err := b.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w := httptest.NewRecorder()
+		h := b.Handler(newMetrics(&options{Config: b.Config}, b.Agent))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+		for _, want := range []string{
+			"culvert_loaded 1", `culvert_table_rows{table="remotes"} 4`, "culvert_agent_ready 1", `culvert_agent_sync_errors_total{step="routes"} 0`,
+			`culvert_agent_ranges{kind="given"} 2`, `culvert_agent_remote_ranges{kind="tunnel"} 2`, `culvert_agent_free_addresses{family="IPv4"} 253`,
+		} {
+			if !strings.Contains(w.Body.String(), "\n"+want+"\n") {
+				t.Errorf("%s is missing", want)
+			}
+		}
+		if t.Failed() {
+			t.Log(w.Body.String())
 		}
 	})
 }

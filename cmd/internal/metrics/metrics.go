@@ -1,32 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package metrics
 
 import (
+	"fmt"
+	"net/netip"
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/culvert-cni/culvert/maps"
 )
 
-// metric is one of docs/metrics.md, which a test holds against this list.
-type metric struct {
-	name   string
-	kind   prometheus.ValueType
-	help   string
-	labels []string
+// Metric is one of docs/metrics.md, which a test holds against this list.
+type Metric struct {
+	Name   string
+	Kind   prometheus.ValueType
+	Help   string
+	Labels []string
 }
 
-func gauge(name, help string, labels ...string) metric {
-	return metric{name, prometheus.GaugeValue, help, labels}
+func gauge(name, help string, labels ...string) Metric {
+	return Metric{name, prometheus.GaugeValue, help, labels}
 }
 
-func counter(name, help string, labels ...string) metric {
-	return metric{name, prometheus.CounterValue, help, labels}
+func counter(name, help string, labels ...string) Metric {
+	return Metric{name, prometheus.CounterValue, help, labels}
 }
 
-func (m metric) desc() *prometheus.Desc { return prometheus.NewDesc(m.name, m.help, m.labels, nil) }
+func (m Metric) desc() *prometheus.Desc { return prometheus.NewDesc(m.Name, m.Help, m.Labels, nil) }
 
-var catalogue = []metric{
+// Catalogue are all of them.
+var Catalogue = []Metric{
 	gauge("culvert_loaded", "1 if the datapath is loaded, 0 before the first pod."),
 	gauge("culvert_build_info", "What is loaded and what reads it; always 1.", "build", "version", "kernel"),
 	gauge("culvert_faults", "Faults that keep pods from starting, as culvertctl status lists them."),
@@ -47,8 +52,8 @@ var catalogue = []metric{
 }
 
 // Describe implements prometheus.Collector.
-func (n *nodeMetrics) Describe(to chan<- *prometheus.Desc) {
-	for _, m := range catalogue {
+func (n *Node) Describe(to chan<- *prometheus.Desc) {
+	for _, m := range Catalogue {
 		to <- m.desc()
 	}
 }
@@ -57,43 +62,43 @@ func (n *nodeMetrics) Describe(to chan<- *prometheus.Desc) {
 type putter func(name string, value float64, labels ...string)
 
 // Collect implements prometheus.Collector.
-func (n *nodeMetrics) Collect(to chan<- prometheus.Metric) {
-	known := map[string]metric{}
-	for _, m := range catalogue {
-		known[m.name] = m
+func (n *Node) Collect(to chan<- prometheus.Metric) {
+	known := map[string]Metric{}
+	for _, m := range Catalogue {
+		known[m.Name] = m
 	}
 	n.collect(func(name string, value float64, labels ...string) {
 		m := known[name]
-		to <- prometheus.MustNewConstMetric(m.desc(), m.kind, value, labels...)
+		to <- prometheus.MustNewConstMetric(m.desc(), m.Kind, value, labels...)
 	})
 }
 
-func (n *nodeMetrics) collect(put putter) {
+func (n *Node) collect(put putter) {
 	put("culvert_faults", float64(len(n.status.Faults)))
-	put("culvert_warnings", float64(len(n.status.Warnings)))
+	put("culvert_warnings", float64(len(n.status.Warnings)+n.amiss))
 	if !n.status.Loaded {
 		put("culvert_loaded", 0)
 		return
 	}
 	put("culvert_loaded", 1)
-	put("culvert_build_info", 1, n.status.Build, version, n.status.Kernel)
-	for table, rows := range n.status.Counts {
+	put("culvert_build_info", 1, fmt.Sprintf("%016x", n.status.Build), n.source.Version, n.status.Kernel)
+	for table, rows := range n.rows {
 		put("culvert_table_rows", float64(rows), table)
 		put("culvert_table_max_rows", float64(n.room[table]), table)
 	}
-	for _, c := range n.counters {
-		put("culvert_drop_packets_total", float64(c.Packets), c.Device, c.Hook, c.Reason)
-		put("culvert_drop_bytes_total", float64(c.Bytes), c.Device, c.Hook, c.Reason)
+	for k, sum := range n.drops {
+		put("culvert_drop_packets_total", float64(sum.packets), k.device, k.hook, k.reason)
+		put("culvert_drop_bytes_total", float64(sum.bytes), k.device, k.hook, k.reason)
 	}
-	for _, i := range n.now.pods {
+	for _, i := range n.now.Pods {
 		n.collectPod(put, i)
 	}
 }
 
-func (n *nodeMetrics) collectPod(put putter, i maps.Iface) {
-	device := deviceName(i.Ifindex, i)
+func (n *Node) collectPod(put putter, i maps.Iface) {
+	device := DeviceName(i.Ifindex, i)
 	put("culvert_pod_info", 1, device, i.Container, i.Network, i.IfName, joined(i.Addrs))
-	if t, ok := n.now.traffic[i.Ifindex]; ok {
+	if t, ok := n.now.Traffic[i.Ifindex]; ok {
 		if n.receives(i.Ifindex) {
 			put("culvert_pod_receive_bytes_total", float64(t.RxBytes), device)
 			put("culvert_pod_receive_packets_total", float64(t.RxPackets), device)
@@ -101,12 +106,20 @@ func (n *nodeMetrics) collectPod(put putter, i maps.Iface) {
 		put("culvert_pod_transmit_bytes_total", float64(t.TxBytes), device)
 		put("culvert_pod_transmit_packets_total", float64(t.TxPackets), device)
 	}
-	limit := n.now.limits[i.Ifindex]
-	if limit.ingress > 0 {
-		put("culvert_pod_limit_bytes_per_second", float64(limit.ingress)/8, device, maps.Ingress.String())
-		put("culvert_pod_shaper_drop_packets_total", float64(n.now.shaper[i.Ifindex]), device)
+	limit := n.now.Limits[i.Ifindex]
+	if limit.Ingress > 0 {
+		put("culvert_pod_limit_bytes_per_second", float64(limit.Ingress)/8, device, maps.Ingress.String())
+		put("culvert_pod_shaper_drop_packets_total", float64(n.now.Shaper[i.Ifindex]), device)
 	}
-	if limit.egress > 0 {
-		put("culvert_pod_limit_bytes_per_second", float64(limit.egress)/8, device, maps.Egress.String())
+	if limit.Egress > 0 {
+		put("culvert_pod_limit_bytes_per_second", float64(limit.Egress)/8, device, maps.Egress.String())
 	}
+}
+
+func joined(addrs []netip.Addr) string {
+	var texts []string
+	for _, a := range addrs {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ",")
 }
