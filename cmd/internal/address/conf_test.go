@@ -170,17 +170,25 @@ func TestResolvConf(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(config(`,"subnet":"10.1.0.0/24","gateway":"10.1.0.9","routes":[{"dst":"::/0"}]`, `"runtimeConfig":{"ips":["10.1.0.3"]}`)), "IP=10.1.0.5")
 	f.Add([]byte(config(`,"ranges":[[{"subnet":"fd00::/64","rangeStart":"fd00::5"}],[{"Subnet":"10.0.0.0/30"}]]`, `"prevResult":{"ips":[{"address":"10.0.0.2/30"}]}`)), ";=")
+	f.Add([]byte(config(pooled+`,"reserved":["10.3.0.0/25","fd02::5","::/1"]`, annotated("red, blue"))), "K8S_POD_NAMESPACE=shop")
 	f.Fuzz(func(t *testing.T, stdin []byte, args string) {
 		c, err := Parse(stdin, args)
 		if (c == nil) == (err == nil) {
 			t.Errorf("configuration %v, error %v", c, err)
 		}
+		if err == nil {
+			_, err1 := ParseForCheck(stdin)
+			_, err2 := ParseForStatus(stdin)
+			if err1 != nil || err2 != nil && !errors.Is(err2, ErrNoRange) {
+				t.Errorf("an ADD may be and CHECK or STATUS not: %v, %v", err1, err2)
+			}
+		}
 		if err != nil {
 			return
 		}
 		for _, s := range c.Sets {
-			if a := s.After(s.Ranges[0].Last); !s.Gives(a) {
-				t.Errorf("%s gives %s", s, a)
+			if a := s.After(s.Ranges[0].Last); s.Gives(a) != (s.Size() > 0) {
+				t.Errorf("%s of %d gives %s", s, s.Size(), a)
 			}
 		}
 	})
