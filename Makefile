@@ -49,9 +49,9 @@ ref: ## build what tests and demo put beside culvert: reference plugins and cnit
 	$(GO) build -o bin/ref/ $(CNITOOL) $(REF_PLUGINS) ./test/demo/who ./test/routed ./cmd/internal/linknode
 	test/variant/build.sh bin/variant
 
-generate: ## compile the BPF objects anew with clang-19 and write their Go types; write the manual pages
+generate: ## compile the BPF objects anew with clang-19 and write their Go types; manual pages; the objects of the Kubernetes API
 	@test/install-deps.sh generate
-	$(GO) generate ./bpf ./cmd/culvertctl
+	$(GO) generate ./bpf ./cmd/culvertctl ./cmd/internal/api
 
 test: deps build ref ## unit, packet and namespace tests (root)
 	@[ "$$(id -u)" = 0 ] || { echo "make test: the namespace tests need root" >&2; exit 1; }

@@ -4,7 +4,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
@@ -48,7 +47,7 @@ type pace struct {
 	poll    time.Duration // how often the leases are read
 	grace   time.Duration // an empty range is kept so long for ADDs that began before it was withdrawn
 	idle    time.Duration // an empty block is kept so long for pods to come
-	status  time.Duration // between two writes of a block's status, times the number of nodes
+	status  time.Duration // a tenth of the shortest time between two writes of a block's status
 	retry   time.Duration // after an error, doubled with each further one
 	turn    time.Duration // between nodes that would all delete one block
 	request time.Duration // the longest that a request may take
@@ -85,7 +84,8 @@ type Cluster struct {
 
 	// Of Run alone.
 	self     node // as it was when its Node was last there
-	leases   []Lease
+	leases   []Lease // nil: they could not be read
+	unknown  string  // why
 	lasting  map[string]time.Time // conditions, since when they hold
 	released map[string]bool      // names of blocks that are to go, though their pool gives addresses
 	written  map[string]time.Time // when a block's status was
@@ -176,15 +176,15 @@ func (c *Cluster) publish(s State, claimed bool) {
 	signal(c.changed)
 }
 
-var errNoLeases = errors.New("leases have not been read")
-
 // readLeases says whether they are others than before. Times are not compared: whoever reads
 // them may reckon them from another clock.
 func (c *Cluster) readLeases() bool {
 	leases, err := c.Leases()
 	if err != nil {
-		c.Log.Warn("kubernetes: cannot tell which addresses are held", "error", err)
-		leases = nil
+		if err.Error() != c.unknown {
+			c.Log.Warn("kubernetes: cannot tell which addresses are held", "error", err)
+		}
+		leases, c.unknown = nil, err.Error()
 	} else if leases == nil {
 		leases = []Lease{}
 	}

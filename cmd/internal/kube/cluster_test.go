@@ -16,16 +16,25 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
 	"github.com/culvert-cni/culvert/cmd/internal/kube/apitest"
 )
 
+// server is an API server, true or not.
+type server interface {
+	Config() *rest.Config
+	// Apply stores an object whatever was there, with its status.
+	Apply(t testing.TB, resource string, o metav1.Object)
+}
+
 // agent is a Cluster at work, on a node whose leases a test makes.
 type agent struct {
 	*Cluster
-	server *apitest.Server
+	server server
 	stop   func()
 
 	mu     sync.Mutex
@@ -38,7 +47,7 @@ var quick = pace{gather: time.Millisecond, poll: 10 * time.Millisecond, grace: 5
 	status: time.Millisecond, retry: 10 * time.Millisecond, turn: 20 * time.Millisecond}
 
 // start runs an agent until the test ends, or stop is called.
-func start(t testing.TB, s *apitest.Server, name string, mode RangesMode, change ...func(*Options)) *agent {
+func start(t testing.TB, s server, name string, mode RangesMode, change ...func(*Options)) *agent {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(s.Config())
 	if err != nil {

@@ -48,6 +48,9 @@ func (p *pass) run(ctx context.Context) error {
 	if p.here && p.Cluster.leases != nil {
 		err = errors.Join(err, p.repair(ctx), p.release(ctx), p.report(ctx))
 	}
+	if p.Cluster.leases == nil {
+		p.fault("LeasesUnknown", "cannot tell which addresses are held: %s", p.unknown)
+	}
 	for condition := range p.lasting {
 		if !p.seen[condition] {
 			delete(p.lasting, condition)

@@ -20,17 +20,24 @@ func slow(o *Options) {
 	o.pace.poll, o.pace.gather, o.pace.status = 100*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
 }
 
+const manyNodes, blocksInPool = 50, 64
+
+func TestFiftyNodesClaimFromOnePool(t *testing.T) {
+	s := apitest.New(t)
+	agents := fiftyNodes(t, s)
+	t.Logf("%d creates for %d blocks", s.Asked()["create ipblocks"], blocksInPool)
+	letGo(t, s, agents)
+	neverChangedHands(t, s)
+}
+
 // Fifty nodes are told at once of a pool of 64 blocks with one address each: every node gets one,
 // and when each has a pod, fourteen get a second one to have one free.
-func TestFiftyNodesClaimFromOnePool(t *testing.T) {
-	const nodes, blocksInPool = 50, 64
-	s := apitest.New(t)
-	var agents []*agent
-	for i := range nodes {
+func fiftyNodes(t *testing.T, s server) (agents []*agent) {
+	for i := range manyNodes {
 		name := fmt.Sprint("n", i)
 		s.Apply(t, "nodes", aNode(name, fmt.Sprintf("192.0.2.%d", i+1)))
 	}
-	for i := range nodes {
+	for i := range manyNodes {
 		agents = append(agents, start(t, s, fmt.Sprint("n", i), RangesPools, slow))
 	}
 	for _, a := range agents {
@@ -40,7 +47,6 @@ func TestFiftyNodesClaimFromOnePool(t *testing.T) {
 	for _, a := range agents {
 		until(t, func() bool { s, _ := a.State(); return len(s.Ranges) > 0 }, func() string { return a.NodeName + " has no range" })
 	}
-	t.Logf("%d creates, %d of them in vain", s.Asked()["create ipblocks"], s.Asked()["create ipblocks"]-len(blocks(t, agents[0])))
 	taken := map[netip.Addr]string{}
 	for _, a := range agents {
 		state, _ := a.State()
@@ -60,8 +66,12 @@ func TestFiftyNodesClaimFromOnePool(t *testing.T) {
 		}
 		return n
 	}
-	until(t, func() bool { return exhausted() == 2*nodes-blocksInPool }, func() string { return fmt.Sprint("told that the pool is exhausted: ", exhausted()) })
+	until(t, func() bool { return exhausted() == 2*manyNodes-blocksInPool }, func() string { return fmt.Sprint("told that the pool is exhausted: ", exhausted()) })
+	return agents
+}
 
+// letGo ends all pods and the pool, and wants no block to be left.
+func letGo(t *testing.T, s server, agents []*agent) {
 	for _, a := range agents {
 		state, _ := a.State()
 		for _, r := range state.Ranges {
@@ -70,7 +80,6 @@ func TestFiftyNodesClaimFromOnePool(t *testing.T) {
 	}
 	s.Apply(t, "ippools", aPool("small", "10.60.0.0/24", 30, func(p *v1alpha1.IPPoolSpec) { p.Disabled = true }))
 	until(t, func() bool { return len(blocks(t, agents[0])) == 0 }, func() string { return "not released: " + owners(t, agents[0]) })
-	neverChangedHands(t, s)
 }
 
 // neverChangedHands goes through all that ever happened to blocks.

@@ -43,11 +43,12 @@ func (p *pass) report(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// pauseAfter is how long a block's status is left alone after it was written: all agents
-// together write ten a second, however many they are. A block that may be taken over soon is
-// written sooner, since the next node reads who has its addresses.
+// pauseAfter is how long a block's status is left alone after it was written: a second in a
+// cluster of two nodes, ten minutes in one of 1,200, so that all agents together write two a
+// second, however many they are. A block that may be taken over soon is written sooner, since
+// the next node reads who has its addresses.
 func (p *pass) pauseAfter(b block) time.Duration {
-	times := min(max(len(p.nodes), 10), 600)
+	times := min(max(5*len(p.nodes), 10), 6000)
 	if !p.active[b.prefix] {
 		times = 10
 	}

@@ -118,21 +118,23 @@ type IPBlockSpec struct {
 type IPBlockStatus struct {
 	// Capacity is how many addresses pods can have of the range, 2^31-1 if there are more.
 	Capacity int32 `json:"capacity"`
-	// Used is the length of allocations.
+	// Used is how many of them pods have.
 	Used int32 `json:"used"`
-	// Allocations by ordinal: the address less the first of the range.
+	// Allocations by ordinal: the address less the first of the range. At most 4,096 are listed.
+	// They are one value to the API server, which else keeps a record of its own for each.
 	//
 	// +optional
-	// +listType=map
-	// +listMapKey=ordinal
+	// +listType=atomic
 	Allocations []Allocation `json:"allocations,omitempty"`
 	// Next is the ordinal that the search for an address which was never given starts from.
 	//
 	// +optional
 	Next int64 `json:"next,omitempty"`
-	// Released are ordinals that pods had, the one that is given first before the others.
+	// Released are ordinals that pods had, the one that is given first before the others, and
+	// at most 256.
 	//
 	// +optional
+	// +listType=atomic
 	Released []int64 `json:"released,omitempty"`
 }
 
