@@ -83,9 +83,9 @@ type Cluster struct {
 	changed chan struct{}
 
 	// Of Run alone.
-	self     node // as it was when its Node was last there
-	leases   []Lease // nil: they could not be read
-	unknown  string  // why
+	self     node                 // as it was when its Node was last there
+	leases   []Lease              // nil: they could not be read
+	unknown  string               // why
 	lasting  map[string]time.Time // conditions, since when they hold
 	released map[string]bool      // names of blocks that are to go, though their pool gives addresses
 	written  map[string]time.Time // when a block's status was
@@ -152,7 +152,9 @@ func (c *Cluster) look(ctx context.Context) time.Time {
 	if !ok {
 		return c.Now().Add(c.pace.poll)
 	}
-	err := p.run(ctx)
+	bounded, cancel := context.WithTimeout(ctx, 3*c.pace.request) // an API server that hangs must not hold up the State
+	defer cancel()
+	err := p.run(bounded)
 	c.publish(p.state(), p.claimed)
 	if err == nil || ctx.Err() != nil {
 		c.failures = 0

@@ -58,7 +58,7 @@ func start(t testing.TB, s server, name string, mode RangesMode, change ...func(
 		t.Fatal(err)
 	}
 	a := &agent{server: s, leases: map[netip.Addr]Lease{}}
-	var log io.Writer = io.Discard
+	log := io.Discard
 	if testing.Verbose() {
 		log = t.Output()
 	}
@@ -120,7 +120,7 @@ func (a *agent) eventually(t testing.TB, what, want string, of func(State) strin
 // until polls for a condition.
 func until(t testing.TB, ok func() bool, why func() string) {
 	t.Helper()
-	for end := time.Now().Add(8 * time.Second); !ok(); <-time.After(5 * time.Millisecond) {
+	for end := time.Now().Add(60 * time.Second); !ok(); <-time.After(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal(why())
 		}

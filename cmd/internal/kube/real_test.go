@@ -20,11 +20,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
 )
 
 // binEnv names a directory with etcd and kube-apiserver; tests with the real thing are skipped
@@ -142,7 +145,10 @@ func (r real) raw(t testing.TB, verb, path string, body []byte) ([]byte, error) 
 func (r real) Apply(t testing.TB, resource string, o metav1.Object) {
 	t.Helper()
 	path, version, kind := "/api/v1/"+resource, "v1", "Node"
-	if resource == poolsResource {
+	switch resource {
+	case "namespaces/default/pods":
+		kind = "Pod"
+	case poolsResource:
 		path, version, kind = "/apis/culvert.dev/v1alpha1/"+resource, "culvert.dev/v1alpha1", "IPPool"
 	}
 	text, err := yaml.Marshal(o)
@@ -204,18 +210,56 @@ func TestRealAPIServer(t *testing.T) {
 		}
 	}
 	agents := fiftyNodes(t, r)
-	printed(t, r)
 	letGo(t, r, agents)
+	for _, a := range agents {
+		a.stop()
+	}
+	printed(t, r)
 }
 
-// printed logs what kubectl prints, for the documentation.
+// printed logs what kubectl prints of a small cluster, for docs/pools.md: a range of worker-2 is
+// worker-3's by now, and one of worker-1's pods names a pool.
 func printed(t *testing.T, r real) {
-	kubectl := filepath.Join(os.Getenv(binEnv), "kubectl")
-	if _, err := os.Stat(kubectl); err != nil {
+	r.Apply(t, "ippools", aPool("gold", "10.60.0.0/24", 28, func(p *v1alpha1.IPPoolSpec) { p.Reserved = []string{"10.60.0.0/28"} }))
+	r.Apply(t, "nodes", aNode("worker-1", "192.168.10.11", "10.244.1.0/24", "fd00:244:1::/64"))
+	r.Apply(t, "nodes", aNode("worker-2", "192.168.10.12", "10.244.2.0/24", "fd00:244:2::/64"))
+	rich := aPod("worker-1", "rich")
+	rich.Annotations = map[string]string{v1alpha1.PoolsAnnotation: "gold"}
+	rich.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+	r.Apply(t, "namespaces/default/pods", rich)
+	one, two := start(t, r, "worker-1", RangesNode, slow), start(t, r, "worker-2", RangesNode, slow)
+	two.eventually(t, "ranges", "[10.244.2.0/24 fd00:244:2::/64]", ranges)
+	one.eventually(t, "pools", "gold:1", pools)
+	state, _ := one.State()
+	for _, a := range append(one.holdIn(state.Ranges[0], 23), one.holdIn(state.Ranges[1], 22)...) {
+		one.hold(a)
+	}
+	one.holdIn(state.Pools["gold"][0], 1)
+	two.hold("10.244.2.17")
+	until(t, func() bool { return blocks(t, two)["10-244-2-0-24"].Status.Used == 1 }, func() string { return "no status" })
+	r.Apply(t, "nodes", aNode("worker-3", "192.168.20.13", "10.244.2.0/24"))
+	three := start(t, r, "worker-3", RangesNode, slow)
+	three.eventually(t, "faults", "RangeConflict", faults)
+	if _, err := r.raw(t, "DELETE", "/api/v1/nodes/worker-2", nil); err != nil { // else its ranges cannot be changed
+		t.Fatal(err)
+	}
+	r.Apply(t, "nodes", aNode("worker-2", "192.168.10.12", "10.244.9.0/24"))
+	three.eventually(t, "reserved", "[10.244.2.17/32]", reserved)
+	until(t, func() bool {
+		b := blocks(t, three)
+		return b["10-244-9-0-24"].Status.Capacity*b["10-244-2-0-24"].Status.Capacity > 0 &&
+			b["10-244-1-0-24"].Status.Used == 23 && b["10-244-2-17-32"].Status.Used == 1
+	}, func() string { return owners(t, three) })
+	kubectl(t, r)
+}
+
+func kubectl(t *testing.T, r real) {
+	program := filepath.Join(os.Getenv(binEnv), "kubectl")
+	if _, err := os.Stat(program); err != nil {
 		return
 	}
 	for _, args := range [][]string{{"get", "ippools,ipblocks"}, {"get", "ippools,ipblocks", "-o", "wide"}} {
-		cmd := exec.Command(kubectl, append([]string{"--server", r.config.Host, "--token", token, "--insecure-skip-tls-verify"}, args...)...)
+		cmd := exec.Command(program, append([]string{"--server", r.config.Host, "--token", token, "--insecure-skip-tls-verify"}, args...)...)
 		cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
 		out, err := cmd.CombinedOutput()
 		if err != nil {
