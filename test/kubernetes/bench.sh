@@ -145,8 +145,8 @@ Y
   read -ra bridge_at <<<"$(jq -r '[.ips[].address | sub("/.*"; "")] | sort | map(if test(":") then "[\(.)]" else . end) | join(" ")' "$T/r3")"
   serve_in n3 "${pod_netns[bench-n3]}"
   serve_in r3 /run/netns/pod
-  check "culvert's pods reach each other" from culvert get "http://${culvert_at[0]}:8080/"
-  check "the rival's pods reach each other" from bridge get "http://${bridge_at[0]}:8080/"
+  check "culvert's pods reach each other" wait_for 20 "culvert" from culvert get "http://${culvert_at[0]}:8080/"
+  check "the rival's pods reach each other" wait_for 20 "rival" from bridge get "http://${bridge_at[0]}:8080/"
   [ "$failed" = 0 ] || return
   for ((r = 0; r < ${ROUNDS:-5}; r++)); do vxlan_round "$r"; done
   kubectl delete pod bench-n1 bench-n3 --now >/dev/null 2>&1
