@@ -161,6 +161,7 @@ fault() {
   echo "${TITLE[$1]}${note:+, $note}|$took s|$(sed -n 1p <<<"$out")" >>"$ROWS"
   check "$1: nothing is lost${dead:+ but what was the dead node\'s}" same "$(sed -n 2p <<<"$out")" "0 0"
   tail -n 1 "$ROWS" | sed 's/^/# /'
+  jq -r '.[] | select(.lost > 0 or .broken > 0) | "#   \(.client) -> \(.target) \(.kind): \(.lost) of \(.sent) lost, \(.broken) broken, silent for \(.worst_ms) ms"' "$T/counts"
   if [ -n "$dead" ]; then echo "pairs with $dead||$(sed -n 3p <<<"$out")" >>"$ROWS"; fi
 }
 
@@ -169,8 +170,8 @@ document() { # document FILE
     cat "$here/faults.md"
     echo "Kubernetes $(cat "$W/bin/kubelet.version"), kube-proxy in $MODE mode, kernel $(uname -r), $("$root/bin/culvertctl" version | head -n 1)."
     echo
-    echo "| fault | took | requests | lost | connections kept | broken | longest silence |"
-    echo "| --- | --- | --- | --- | --- | --- | --- |"
+    echo "| fault | took | requests | lost | connections kept | broken | longest silence | machine's stalls |"
+    echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
     sed 's/|/ | /g; s/^/| /; s/$/ |/' "$ROWS"
   } >"$1"
 }

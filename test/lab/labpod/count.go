@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -21,101 +20,16 @@ const (
 	udpEvery    = 50 * time.Millisecond
 	keptEvery   = 50 * time.Millisecond
 	newEvery    = 200 * time.Millisecond
+	stall       = 500 * time.Millisecond
 	lostAfter   = 2 * time.Second
 	newPatience = 4 * time.Second
 )
-
-// tally is what became of one kind of request to one target since the last reset.
-type tally struct {
-	Target string `json:"target"`
-	Kind   string `json:"kind"`
-	Sent   int    `json:"sent"`
-	Lost   int    `json:"lost"`
-	// Broken counts the connections that ended; only of kept ones.
-	Broken int `json:"broken"`
-	// WorstMS is the longest time without an answer, in milliseconds.
-	WorstMS int64 `json:"worst_ms"`
-
-	mu       sync.Mutex
-	answered time.Time
-	epoch    time.Time
-	waiting  map[uint64]time.Time
-}
-
-func newTally(target, kind string) *tally {
-	t := &tally{Target: target, Kind: kind, waiting: map[uint64]time.Time{}}
-	t.reset()
-	return t
-}
-
-func (t *tally) reset() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.Sent, t.Lost, t.Broken, t.WorstMS = 0, 0, 0, 0
-	t.epoch = time.Now()
-	t.answered = t.epoch
-	clear(t.waiting)
-}
-
-func (t *tally) send(id uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.Sent++
-	t.waiting[id] = time.Now()
-}
-
-// answer takes a request off the list; an answer to one that was given up or sent before a reset is nothing.
-func (t *tally) answer(id uint64) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, ok := t.waiting[id]; !ok {
-		return
-	}
-	delete(t.waiting, id)
-	t.gap()
-	t.answered = time.Now()
-}
-
-// gap notes how long nothing was answered.
-func (t *tally) gap() { t.WorstMS = max(t.WorstMS, time.Since(t.answered).Milliseconds()) }
-
-// lose counts requests that are older than age as lost.
-func (t *tally) lose(age time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for id, at := range t.waiting {
-		if time.Since(at) >= age {
-			delete(t.waiting, id)
-			t.Lost++
-		}
-	}
-}
-
-func (t *tally) broke() {
-	t.lose(0)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.Broken++
-}
-
-// state is a copy for the one who asks; what waits for too long counts as lost in it.
-func (t *tally) state() *tally {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.gap()
-	c := &tally{Target: t.Target, Kind: t.Kind, Sent: t.Sent, Lost: t.Lost, Broken: t.Broken, WorstMS: t.WorstMS}
-	for _, at := range t.waiting {
-		if time.Since(at) >= lostAfter {
-			c.Lost++
-		}
-	}
-	return c
-}
 
 // count asks every target without end and tells on HTTP what was lost: /counts, and /reset to begin anew.
 // A target is NAME=ADDRESS of a pod that runs "labpod serve".
 func count(targets []string) error {
 	var all []*tally
+	p := newPulse()
 	for _, arg := range targets {
 		name, addr, ok := strings.Cut(arg, "=")
 		if !ok {
@@ -126,7 +40,7 @@ func count(targets []string) error {
 			family = "IPv6"
 		}
 		for kind, ask := range map[string]func(string, *tally){"udp": countUDP, "kept": countKept, "new": countNew} {
-			t := newTally(name+" "+family, kind)
+			t := newTally(p, name+" "+family, kind)
 			all = append(all, t)
 			go ask(addr, t)
 		}
