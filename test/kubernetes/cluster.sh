@@ -17,6 +17,7 @@ keep_logs() {
   for d in cluster "${NODES[@]}"; do
     mkdir -p "$W/last-$mode/$d"
     cp "$(node_dir "$d")"/{,cni-bin/,disk/}*.{log,counters} "$W/last-$mode/$d/" 2>/dev/null
+    [ "$d" = cluster ] || node_exec "$d" sh -c 'cat /run/log/pods/kube-system_culvertd*/*/*.log' >"$W/last-$mode/$d/culvertd.log" 2>/dev/null
   done
 }
 

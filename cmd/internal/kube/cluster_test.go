@@ -214,6 +214,11 @@ func TestNodesFindEachOther(t *testing.T) {
 	// A node's own address changes: its agent tells.
 	s.Apply(t, "nodes", aNode("b", "192.0.2.22", "10.200.2.0/24"))
 	a.eventually(t, "remote", "10.200.2.0/24=b[192.0.2.22] 10.200.3.0/24=c[192.0.2.3]", remote)
+
+	// Its Node is made anew, and has no address until kubelet tells: what is known stays.
+	s.Apply(t, "nodes", aNode("b", "", "10.200.2.0/24"))
+	<-time.After(4 * quick.grace)
+	a.eventually(t, "remote", "10.200.2.0/24=b[192.0.2.22] 10.200.3.0/24=c[192.0.2.3]", remote)
 }
 
 func TestOldRangeIsKeptUntilItsLastPodIsGone(t *testing.T) {
