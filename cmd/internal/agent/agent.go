@@ -53,6 +53,7 @@ type Agent struct {
 	tunnelIndex int
 	conf        []byte          // of the culvert plugin, as it was written last
 	faults      map[step]string // that have been told
+	amiss       []kube.Fault    // of the cluster's objects, that have been told
 	lastWhy     string          // the condition, as it was written
 	lastUp      time.Time       // and when
 
@@ -96,6 +97,7 @@ func (a *Agent) Sync(ctx context.Context) error {
 	state, known := a.Cluster.State()
 	if known {
 		a.apply(r, state)
+		a.tellFaults(state.Faults)
 	} else {
 		r.fault(stepCluster, errWaiting)
 	}
