@@ -88,9 +88,15 @@ func TestPoolsReserve(t *testing.T) {
 	}
 }
 
-// Where only pools have ranges a pod that names none has to wait, and the node is not ready.
+// Where the network has no range, as yet, a pod has to wait, and the node is not ready.
 func TestNoRange(t *testing.T) {
-	text := []byte(config(`,"ranges":[],"pools":{}`, ``))
+	for _, keys := range []string{`,"pools":{}`, `,"ranges":[]`} {
+		noRange(t, []byte(config(keys, ``)))
+	}
+}
+
+func noRange(t *testing.T, text []byte) {
+	t.Helper()
 	if _, err := Parse(text, ""); !errors.Is(err, ErrNoRange) || Coded(err).Code != types.ErrTryAgainLater {
 		t.Errorf("ADD: %v", err)
 	}

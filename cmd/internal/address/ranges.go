@@ -41,7 +41,8 @@ func parseRanges(top, ipam netconf.Object) (*ranges, error) {
 	if err := all.parsePools(ipam); err != nil {
 		return nil, err
 	}
-	if len(all.sets) == 0 && !ipam.Has("pools") {
+	// An agent that has none as yet, or no more, writes an empty list.
+	if len(all.sets) == 0 && !ipam.Has("pools") && !ipam.Has("ranges") {
 		return nil, netconf.Bad("ipam.ranges", "(none)", "no range of addresses: give ipam.subnet, ipam.ranges or runtimeConfig.ipRanges")
 	}
 	return all, all.seal(reserved)
