@@ -91,9 +91,8 @@ func work(ctx context.Context, o *options, a *agent.Agent, cluster *kube.Cluster
 		})
 	}
 	err := group.Wait()
-	if ctx.Err() != nil && (err == nil || err == context.Canceled) {
+	if err == nil {
 		log.Info("ended; routes, programs and the configuration stay")
-		return nil
 	}
 	return err
 }
