@@ -143,14 +143,11 @@ func (p *planner) neighbour(via []netip.Addr, v6 bool) (netip.Addr, bool) {
 
 // shares says whether an address lies on a subnet of ours and is not our own.
 func (p *planner) shares(a netip.Addr) bool {
-	on := false
-	for _, l := range p.local {
-		if l.Addr() == a {
-			return false
-		}
-		on = on || !l.IsSingleIP() && l.Masked().Contains(a)
-	}
-	return on
+	return !p.isOurs(a) && slices.ContainsFunc(p.local, func(l netip.Prefix) bool { return l.Masked().Contains(a) })
+}
+
+func (p *planner) isOurs(a netip.Addr) bool {
+	return slices.ContainsFunc(p.local, func(l netip.Prefix) bool { return l.Addr() == a })
 }
 
 // ends finds the two ends of a tunnel. Both nodes decide by the same rule, IPv4 if both have
@@ -159,8 +156,8 @@ func (p *planner) ends(via []netip.Addr) (local, endpoint netip.Addr, ok bool) {
 	for _, v6 := range []bool{false, true} {
 		ours, ok1 := firstOf(p.plan.state.Node.Addrs, v6)
 		theirs, ok2 := firstOf(via, v6)
-		if ok1 && ok2 {
-			if !slices.ContainsFunc(p.local, func(l netip.Prefix) bool { return l.Addr() == ours }) {
+		if ok1 && ok2 && !p.isOurs(theirs) { // as that of a Node of another name, which is this machine's too
+			if !p.isOurs(ours) {
 				ours = netip.Addr{} // behind a translation: the routing table's choice
 			}
 			return ours, theirs, true
@@ -236,5 +233,5 @@ func (p *Plan) unreached() error {
 	if len(p.lost) == 0 {
 		return nil
 	}
-	return fmt.Errorf("no way to %s: none of its node's addresses is of a family that this node has", strings.Join(p.lost, ", "))
+	return fmt.Errorf("no way to %s: none of its node's addresses is one that this node can send to", strings.Join(p.lost, ", "))
 }

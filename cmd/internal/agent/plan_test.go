@@ -184,13 +184,16 @@ func TestPlanWays(t *testing.T) {
 
 func TestPlanNoWay(t *testing.T) {
 	state := n1State
-	state.Remote = []kube.Range{{Prefix: netip.MustParsePrefix("10.1.4.0/24"), Node: "odd", Via: addrs("2001:db8:4::4")}, n1State.Remote[0]}
+	state.Remote = []kube.Range{
+		{Prefix: netip.MustParsePrefix("10.1.4.0/24"), Node: "odd", Via: addrs("2001:db8:4::4")},
+		{Prefix: netip.MustParsePrefix("10.1.5.0/24"), Node: "n1-before", Via: addrs("192.0.2.1")}, n1State.Remote[0],
+	}
 	state.Node.Addrs = addrs("192.0.2.1")
 	plan := makePlan(Config{Tunnel: TunnelAuto}, state, []Uplink{{MTU: 1500, Addrs: prefixes("192.0.2.1/24")}})
-	if err := plan.unreached(); err == nil || !strings.Contains(err.Error(), "10.1.4.0/24 of node odd") {
+	if err := plan.unreached(); err == nil || !strings.Contains(err.Error(), "10.1.4.0/24 of node odd, 10.1.5.0/24 of node n1-before") {
 		t.Errorf("no way is told as %v", err)
 	}
-	if got := lines(plan.Routes, routeLine); !strings.Contains(got, "10.1.2.0/24 via 192.0.2.2") || strings.Contains(got, "10.1.4.0") {
+	if got := lines(plan.Routes, routeLine); !strings.Contains(got, "10.1.2.0/24 via 192.0.2.2") || strings.Contains(got, "10.1.4.0") || strings.Contains(got, "10.1.5.0") {
 		t.Errorf("the others' routes: %s", got)
 	}
 }
