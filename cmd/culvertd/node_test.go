@@ -3,8 +3,10 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -325,6 +327,47 @@ func TestPrivilegedAgentMetrics(t *testing.T) {
 		}
 		if t.Failed() {
 			t.Log(w.Body.String())
+		}
+	})
+}
+
+// After a boot the configuration of before is removed, and only then.
+func TestPrivilegedInstallForgets(t *testing.T) {
+	onNode(t, func(b *bed) {
+		path := filepath.Join(b.ConfDir, agent.ConflistName)
+		if err := b.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func() string {
+			t.Helper()
+			var out bytes.Buffer
+			if err := install(&out, io.Discard, b.PinPath, b.ConfDir); err != nil {
+				t.Fatal(err)
+			}
+			return out.String()
+		}
+		if out := run(); out != "" {
+			t.Errorf("where all is in place: %s", out)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+		b.PinPath = filepath.Join(filepath.Dir(b.PinPath), "booted") // nothing there, as after a boot
+		if out := run(); !strings.Contains(out, "removed "+agent.ConflistName) {
+			t.Errorf("after a boot: %s", out)
+		}
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if run(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(path); err != nil {
+			t.Errorf("removed a second time: %v", err)
 		}
 	})
 }

@@ -175,6 +175,20 @@ func ours(text []byte) bool {
 	return json.Unmarshal(text, &list) == nil && list.WrittenBy == writtenBy && len(list.Plugins) == 1
 }
 
+// Forget removes a configuration that culvertd wrote, as after a boot: while the machine was away
+// its ranges may have become another node's. removed is false where there is none of ours.
+func Forget(dir string) (removed bool, err error) {
+	path := filepath.Join(dir, ConflistName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !ours(text) {
+		return false, nil
+	}
+	if err == nil {
+		err = os.Remove(path)
+	}
+	return err == nil, err
+}
+
 // readConf gives the plugin's configuration as an earlier run left it, nil if there is none.
 func (a *Agent) readConf() []byte {
 	var list conflist

@@ -174,6 +174,25 @@ func TestConflistForeign(t *testing.T) {
 	}
 }
 
+func TestForget(t *testing.T) {
+	a, _, _, _ := newAgent(t)
+	if err := a.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []bool{true, false} {
+		if removed, err := Forget(a.ConfDir); err != nil || removed != want {
+			t.Errorf("removed %v, %v; want %v", removed, err, want)
+		}
+	}
+	if err := os.WriteFile(a.path(), []byte(`{"name":"mine"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := Forget(a.ConfDir); err != nil || removed {
+		t.Errorf("a foreign file: %v, %v", removed, err)
+	}
+	read(t, a.path())
+}
+
 func TestConflistShadowed(t *testing.T) {
 	a, _, _, _ := newAgent(t)
 	if err := os.WriteFile(filepath.Join(a.ConfDir, "05-other.conf"), nil, 0o600); err != nil {
