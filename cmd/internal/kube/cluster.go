@@ -88,7 +88,7 @@ type Cluster struct {
 	unknown  string               // why
 	lasting  map[string]time.Time // conditions, since when they hold
 	released map[string]bool      // names of blocks that are to go, though their pool gives addresses
-	written  map[string]time.Time // when a block's status was
+	done     map[string]time.Time // when a block's status was written, or blocks of a gone node deleted
 	failures int
 
 	mu    sync.Mutex
@@ -100,7 +100,7 @@ type Cluster struct {
 func New(o Options) *Cluster {
 	o.setDefaults()
 	c := &Cluster{Options: o, changed: make(chan struct{}, 1),
-		lasting: map[string]time.Time{}, released: map[string]bool{}, written: map[string]time.Time{}}
+		lasting: map[string]time.Time{}, released: map[string]bool{}, done: map[string]time.Time{}}
 	c.sources = newSources(o)
 	return c
 }

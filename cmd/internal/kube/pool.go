@@ -88,9 +88,6 @@ func (p *pass) capacityOf(b block) int64 {
 	return max(0, n)
 }
 
-// waits says whether the pod will want an address, or has one that is not told yet.
-func (p pod) waits() bool { return !p.done && len(p.addrs) == 0 }
-
 // freeBlock gives a block of the pool that overlaps nothing that anybody has. Each node begins
 // its search elsewhere, so that many at once hardly ever want the same.
 func (p *pass) freeBlock(from pool) (netip.Prefix, bool) {
@@ -129,7 +126,7 @@ func (p *pass) freeBlock(from pool) (netip.Prefix, bool) {
 	first := hash.Sum64() % count
 	for i := range count {
 		candidate := nth(from, (first+i)%count)
-		if !taken[candidate] && !slices.ContainsFunc(wide, candidate.Overlaps) {
+		if !taken[candidate] && !slices.ContainsFunc(wide, candidate.Overlaps) && p.capacityOf(block{prefix: candidate}) > 0 {
 			return candidate, true
 		}
 	}

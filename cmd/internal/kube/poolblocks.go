@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 )
@@ -15,7 +16,7 @@ import (
 // unasked, or one that pods name.
 type group struct {
 	pools []pool // blocks are claimed from the first that has one
-	wants int64  // pods that are on this node and have no address yet
+	pods  []pod  // of this node that are served, or will be
 	own   bool   // unasked
 }
 
@@ -63,15 +64,15 @@ func (p *pass) unaskedPools() (groups []group) {
 			f.pools = append(f.pools, pool)
 		}
 	}
-	var wants int64
+	var pods []pod
 	for _, pod := range p.pods {
-		if pod.waits() && p.poolsOf(pod) == nil {
-			wants++
+		if !pod.done && p.poolsOf(pod) == nil {
+			pods = append(pods, pod)
 		}
 	}
 	for _, f := range families {
 		if len(f.pools) > 0 {
-			groups = append(groups, group{f.pools, wants, true})
+			groups = append(groups, group{f.pools, pods, true})
 		}
 	}
 	if len(groups) == 0 {
@@ -82,19 +83,16 @@ func (p *pass) unaskedPools() (groups []group) {
 
 // namedPools are those that pods of this node name, by their own annotation or their namespace's.
 func (p *pass) namedPools() (groups []group) {
-	wants := map[string]int64{}
+	pods := map[string][]pod{}
 	for _, pod := range p.pods {
 		if pod.done {
 			continue
 		}
 		for _, name := range p.poolsOf(pod) {
-			wants[name] += 0
-			if pod.waits() {
-				wants[name]++
-			}
+			pods[name] = append(pods[name], pod)
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(wants)) {
+	for _, name := range slices.Sorted(maps.Keys(pods)) {
 		switch from, ok := p.pools[name]; {
 		case !ok:
 			p.fault("NoPool", "pods of this node name pool %s, which does not exist", name)
@@ -103,7 +101,7 @@ func (p *pass) namedPools() (groups []group) {
 		case from.disabled:
 			p.fault("PoolDisabled", "pods of this node name pool %s, which is disabled", name)
 		default:
-			groups = append(groups, group{[]pool{from}, wants[name], false})
+			groups = append(groups, group{[]pool{from}, pods[name], false})
 		}
 	}
 	return groups
@@ -119,34 +117,32 @@ func (p *pass) poolsOf(pod pod) []string {
 
 // serve keeps at least a quarter of a block free for a group's pods.
 func (p *pass) serve(ctx context.Context, g group) error {
-	var given []block
+	var given, spare []block
 	var errs []error
-	free := -g.wants
-	use := func(b block) {
-		p.give(b)
-		given = append(given, b)
-		free += p.capacityOf(b) - p.usedOf(b)
-	}
-	spare := slices.DeleteFunc(p.own(), func(b block) bool { return !g.has(b) })
-	spare = slices.DeleteFunc(spare, func(b block) bool {
-		if p.released[b.object.Name] {
-			return false
+	for _, b := range p.own() {
+		switch {
+		case !g.has(b):
+		case p.released[b.object.Name]:
+			spare = append(spare, b)
+		default:
+			errs = append(errs, p.refresh(ctx, b, b.object.Spec.Pool))
+			given = append(given, b)
 		}
-		errs = append(errs, p.refresh(ctx, b, b.object.Spec.Pool))
-		use(b)
-		return true
-	})
+	}
+	free := p.freeOf(given) - p.demand(g, given)
 	need := max(1, g.pools[0].capacity()/4)
 	for p.here && (free < need || len(given) == 0) {
+		var b block
+		var ok bool
 		if len(spare) > 0 {
-			delete(p.released, spare[0].object.Name)
-			use(spare[0])
-			spare = spare[1:]
-			continue
-		}
-		b, ok, err := p.claimFrom(ctx, g)
-		if errs = append(errs, err); err != nil {
-			break
+			b, ok, spare = spare[0], true, spare[1:]
+			delete(p.released, b.object.Name)
+		} else {
+			var err error
+			if b, ok, err = p.claimFrom(ctx, g); err != nil {
+				errs = append(errs, err)
+				break
+			}
 		}
 		if !ok {
 			if free < 1 {
@@ -154,15 +150,45 @@ func (p *pass) serve(ctx context.Context, g group) error {
 			}
 			break
 		}
-		use(b)
+		given = append(given, b)
+		free += p.freeOf([]block{b})
 	}
 	given = p.giveUp(given, free, need)
-	if g.own {
-		for _, b := range given {
+	for _, b := range given {
+		p.give(b)
+		if g.own {
 			p.ranges = append(p.ranges, b.prefix)
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// freeOf counts the addresses of blocks that no pod has.
+func (p *pass) freeOf(blocks []block) (n int64) {
+	for _, b := range blocks {
+		n += p.capacityOf(b) - p.usedOf(b)
+	}
+	return n
+}
+
+// demand is how many of a group's pods will take an address of the blocks: those without one,
+// less the addresses that are held and not told yet.
+func (p *pass) demand(g group, blocks []block) int64 {
+	var waiting, told, used int64
+	for _, pod := range g.pods {
+		switch in := func(a netip.Addr) bool {
+			return slices.ContainsFunc(blocks, func(b block) bool { return b.prefix.Contains(a) })
+		}; {
+		case len(pod.addrs) == 0:
+			waiting++
+		case slices.ContainsFunc(pod.addrs, in):
+			told++
+		}
+	}
+	for _, b := range blocks {
+		used += p.usedOf(b)
+	}
+	return max(0, waiting-max(0, used-told))
 }
 
 // giveUp lets go of one block that nobody has had an address of for a while, if another quarter
@@ -174,7 +200,6 @@ func (p *pass) giveUp(given []block, free, need int64) []block {
 		}
 		if p.lasts("surplus "+b.prefix.String(), p.pace.idle) {
 			p.released[b.object.Name] = true
-			delete(p.active, b.prefix)
 			return slices.Delete(given, i, i+1)
 		}
 	}

@@ -61,11 +61,43 @@ func TestBlocksComeAndGoWithPods(t *testing.T) {
 	a.eventually(t, "ranges after most pods are gone", "2", count)
 	a.eventually(t, "draining", "[]", draining)
 
-	// Pods that are to come count as well.
+	// Pods that are to come count as well, once: not when they have an address that kubelet has
+	// not told yet.
 	for i := range 14 {
 		s.Apply(t, "pods", aPod("a", fmt.Sprint("p", i)))
 	}
 	a.eventually(t, "ranges for pods to come", "3", count)
+	state, _ := a.State()
+	last := state.Ranges[1]
+	if last == first.Ranges[0] {
+		last = state.Ranges[0]
+	}
+	a.holdIn(last, 12)
+	until(t, func() bool { return blocks(t, a)[BlockName(last)].Status.Used == 12 }, func() string { return "no status" })
+	a.eventually(t, "ranges for pods that came", "3", count)
+}
+
+func TestNextPoolWhenTheFirstIsUsedUp(t *testing.T) {
+	s := apitest.New(t)
+	s.Apply(t, "nodes", aNode("a", "192.0.2.1"))
+	for _, p := range []*v1alpha1.IPPool{aPool("first", "10.60.0.0/28", 28), aPool("second", "10.61.0.0/28", 0), aPool("v6", "fd00:60::/64", 0)} {
+		s.Apply(t, "ippools", p)
+	}
+	a := start(t, s, "a", RangesPools)
+	a.eventually(t, "ranges, of the first pool by name", "10.60.0.0/28", v4)
+	a.holdIn(netip.MustParsePrefix("10.60.0.0/28"), 12)
+	a.eventually(t, "ranges, when the first pool is used up", "10.60.0.0/28 10.61.0.0/28", v4)
+	a.eventually(t, "faults", "", faults)
+}
+
+func v4(s State) string {
+	var all []string
+	for _, r := range s.Ranges {
+		if r.Addr().Is4() {
+			all = append(all, r.String())
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 func TestPoolsByNodeSelector(t *testing.T) {

@@ -27,7 +27,10 @@ func (p *pass) reclaim(ctx context.Context) error {
 	}
 	var errs []error
 	for name, blocks := range gone {
-		if p.lasts("gone "+name, p.ReclaimAfter+p.turnFor(name)) {
+		gone := "gone " + name
+		if p.lasts(gone, p.ReclaimAfter+p.turnFor(name)) && p.passed(p.done[gone], p.ReclaimAfter) {
+			p.done[gone] = p.now
+			p.passed(p.now, p.ReclaimAfter) // if a pod is left, again then
 			errs = append(errs, p.reclaimFrom(ctx, name, blocks))
 		}
 	}
@@ -66,7 +69,6 @@ func (p *pass) reclaimFrom(ctx context.Context, name string, blocks []block) err
 	var errs []error
 	for _, b := range blocks {
 		if slices.ContainsFunc(addrs, b.prefix.Contains) {
-			p.passed(p.now, p.ReclaimAfter) // asked again then
 			continue
 		}
 		errs = append(errs, p.remove(ctx, b))

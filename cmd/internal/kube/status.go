@@ -35,7 +35,7 @@ func (p *pass) report(ctx context.Context) error {
 		}
 		name := b.object.Name
 		settled := p.lasts("status "+name, 10*p.pace.status) // a pod's name is told a moment after its address
-		if !settled || !p.passed(p.written[name], p.pauseAfter(b)) {
+		if !settled || !p.passed(p.done[name], p.pauseAfter(b)) {
 			continue
 		}
 		errs = append(errs, p.writeStatus(ctx, b, status))
@@ -64,7 +64,7 @@ func (p *pass) writeStatus(ctx context.Context, b block, status v1alpha1.IPBlock
 	if err != nil {
 		return fmt.Errorf("write status of block %s: %w", wanted.Name, err)
 	}
-	p.written[wanted.Name] = p.now
+	p.done[wanted.Name] = p.now
 	_, err = p.took(got)
 	return err
 }

@@ -69,7 +69,7 @@ func (p *pass) remove(ctx context.Context, b block) error {
 	p.Log.Info("block deleted", "block", b.object.Name, "node", b.node())
 	p.index.drop(b.prefix)
 	delete(p.released, b.object.Name)
-	delete(p.written, b.object.Name)
+	delete(p.done, b.object.Name)
 	return p.blocks.Delete(b.object)
 }
 
