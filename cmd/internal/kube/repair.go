@@ -20,7 +20,7 @@ func (p *pass) repair(ctx context.Context) error {
 		}
 	}
 	for _, b := range p.own() {
-		if p.isStray(b) && !stray[b.prefix] {
+		if p.isStray(b) && !stray[b.prefix] && p.needless(b) {
 			errs = append(errs, p.remove(ctx, b))
 		}
 	}
@@ -40,6 +40,17 @@ func (p *pass) repair(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// needless says whether a block of one address may go although this node has the range around
+// it: not while that gives no addresses, since then another node may have made the block in order
+// to take the range over.
+func (p *pass) needless(b block) bool {
+	if _, held := p.held[b.prefix.Addr()]; !held {
+		return true
+	}
+	around := p.index.covering(b.prefix)
+	return p.active[around[0].prefix] && p.lasts("needless "+b.prefix.String(), p.pace.grace)
 }
 
 // isStray says whether a block is there for one address alone.

@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/culvert-cni/culvert/cmd/internal/kube/apitest"
@@ -30,6 +31,12 @@ func TestRangeThatIsGivenToAnotherNodeLeavesPodsTheirAddresses(t *testing.T) {
 	a.eventually(t, "ranges", "[10.200.9.0/24]", ranges)
 	a.eventually(t, "draining", "[10.200.1.5/32 10.200.1.6/32]", draining)
 	b.eventually(t, "remote", "10.200.1.0/24=c[192.0.2.3] 10.200.1.5/32=a[192.0.2.1] 10.200.1.6/32=a[192.0.2.1] 10.200.9.0/24=a[192.0.2.1]", remote)
+
+	s.Each("ipblocks", func(was, is []byte) {
+		if is == nil && strings.Contains(string(was), "/32") {
+			t.Errorf("for a moment the pod was not to be found: deleted %s", was)
+		}
+	})
 
 	a.hold("10.200.1.7") // by an ADD that began before
 	c.eventually(t, "reserved", "[10.200.1.5/32 10.200.1.6/32 10.200.1.7/32]", reserved)
