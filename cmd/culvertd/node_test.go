@@ -356,7 +356,7 @@ func TestPrivilegedInstallForgets(t *testing.T) {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)
 		}
-		b.PinPath = filepath.Join(filepath.Dir(b.PinPath), "booted") // nothing there, as after a boot
+		b.PinPath = filepath.Join(netns.PinPath(t), "booted") // nothing there, as after a boot
 		if out := run(); !strings.Contains(out, "removed "+agent.ConflistName) {
 			t.Errorf("after a boot: %s", out)
 		}
