@@ -118,6 +118,7 @@ check "the images are loaded into the nodes" load culvert
 check "the images of the tests, too" load pod
 check "kubectl apply -k deploy/" kubectl apply -k "$root/deploy"
 check "the nodes are ready" nodes_ready
+[ "$failed" = 0 ] || summary
 check "the system's pods run" kubectl -n kube-system wait --for=condition=Ready pods --all --timeout=180s
 echo "# $((SECONDS - start)) s from nothing to there"
 smoke
