@@ -159,7 +159,7 @@ fault() {
   traffic_counts >"$T/counts"
   out=$(jq -rs --arg dead "$dead" -f "$here/faults.jq" "$T/counts")
   echo "${TITLE[$1]}${note:+, $note}|$took s|$(sed -n 1p <<<"$out")" >>"$ROWS"
-  check "$1: nothing is lost${dead:+ but what was the dead node\'s}" same "$(sed -n 2p <<<"$out")" "0 0"
+  check "$1: nothing is lost${dead:+ between other nodes than $dead}" same "$(sed -n 2p <<<"$out")" "0 0"
   tail -n 1 "$ROWS" | sed 's/^/# /'
   jq -r '.[] | select(.lost > 0 or .broken > 0) | "#   \(.client) -> \(.target) \(.kind): \(.lost) of \(.sent) lost, \(.broken) broken, silent for \(.worst_ms) ms"' "$T/counts"
   if [ -n "$dead" ]; then echo "pairs with $dead||$(sed -n 3p <<<"$out")" >>"$ROWS"; fi
