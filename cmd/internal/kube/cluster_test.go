@@ -219,6 +219,9 @@ func TestNodesFindEachOther(t *testing.T) {
 	s.Apply(t, "nodes", aNode("b", "", "10.200.2.0/24"))
 	<-time.After(4 * quick.grace)
 	a.eventually(t, "remote", "10.200.2.0/24=b[192.0.2.22] 10.200.3.0/24=c[192.0.2.3]", remote)
+	if state, _ = b.State(); len(state.Node.Addrs) != 1 {
+		t.Errorf("addresses that b knows to be its own: %v", state.Node.Addrs)
+	}
 }
 
 func TestOldRangeIsKeptUntilItsLastPodIsGone(t *testing.T) {

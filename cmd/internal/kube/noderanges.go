@@ -46,8 +46,7 @@ func (p *pass) takeNodeRanges(ctx context.Context) error {
 // address is the range's own and one the gateway.
 func givesAddresses(r netip.Prefix) bool { return r.Bits() <= r.Addr().BitLen()-2 }
 
-// refresh writes where the node is reached, if that has changed. A Node that was made anew has no
-// address until its kubelet tells: its pods are where they were.
+// refresh writes where the node is reached, if that has changed and is known.
 func (p *pass) refresh(ctx context.Context, b block, pool string) error {
 	if !p.here || len(p.self.addrs) == 0 || b.object.Spec.Pool == pool && slices.Equal(b.via, p.self.addrs) {
 		return nil

@@ -4,6 +4,7 @@ package kube
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -75,6 +76,9 @@ func (c *Cluster) begin() (*pass, bool) {
 	p.index = newIndex(blocks)
 	self, here := p.nodes[c.NodeName]
 	if here {
+		if len(self.addrs) == 0 {
+			self.addrs = p.lastAddrs()
+		}
 		c.self = self
 	} else if c.self.name == "" {
 		c.Log.Warn("kubernetes: there is no Node of this name yet", slog.String("node", c.NodeName))
@@ -82,4 +86,18 @@ func (c *Cluster) begin() (*pass, bool) {
 	}
 	p.here = here
 	return p, true
+}
+
+// lastAddrs is for a Node that was made anew, which has no address until its kubelet tells: the
+// node's pods are where they were.
+func (p *pass) lastAddrs() []netip.Addr {
+	if len(p.self.addrs) > 0 {
+		return p.self.addrs
+	}
+	for _, b := range p.own() {
+		if len(b.via) > 0 {
+			return b.via
+		}
+	}
+	return nil
 }
