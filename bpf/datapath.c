@@ -98,18 +98,16 @@ int to_uplink(struct __sk_buff *skb)
 SEC("tc")
 int from_tunnel(struct __sk_buff *skb)
 {
-	int verdict = -DROP_TUNNEL_SOURCE;
 	struct pkt p;
 
 	skb->tc_index = 0;
-	if (parse(skb, &p) == CONTINUE)
-		verdict = tunnel_source(skb, &p);
-	if (verdict == CONTINUE && addr_is_loopback(&p.tuple.dst))
-		verdict = -DROP_LOOPBACK;
-	if (verdict == CONTINUE)
-		verdict = forward(skb, &p, 0, HOOK_FROM_UPLINK);
+	if (parse(skb, &p) != CONTINUE || tunnel_source(skb, &p) != CONTINUE)
+		return finish(skb, &p, HOOK_FROM_TUNNEL, -DROP_TUNNEL_SOURCE);
 
-	return finish(skb, &p, HOOK_FROM_TUNNEL, verdict);
+	if (addr_is_loopback(&p.tuple.dst))
+		return finish(skb, &p, HOOK_FROM_TUNNEL, -DROP_LOOPBACK);
+
+	return finish(skb, &p, HOOK_FROM_TUNNEL, forward(skb, &p, 0, HOOK_FROM_UPLINK));
 }
 
 /* Stack, or fast path, to other nodes' pods: tc egress of the tunnel device. What it is not told

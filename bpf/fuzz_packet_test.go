@@ -180,7 +180,7 @@ func side(f family) int {
 }
 
 func (m *maker) addrs(f family) []netip.Addr {
-	as := []netip.Addr{f.node, f.node, f.node2, f.client}
+	as := append([]netip.Addr{f.node, f.node, f.node2, f.client}, remotes(f)...)
 	for _, p := range m.s.pods {
 		as = append(as, p.addrs[side(f)])
 	}

@@ -64,7 +64,7 @@ func newStage(tb testing.TB) *stage {
 			UDP:        timeouts[bpf.DatapathVarUdpTimeoutNs],
 			Unanswered: timeouts[bpf.DatapathVarUdpUnansweredTimeoutNs], Other: timeouts[bpf.DatapathVarOtherTimeoutNs],
 		},
-		Local: local, Route: route, Uplink: uplinkAddr(n), Excluded: isIn(excludedRanges), Nonmasq: isIn(nonmasqRanges), Remote: isRemote,
+		Local: local, Route: route, Uplink: uplinkAddr(n), Excluded: isIn(excludedRanges), Nonmasq: isIn(nonmasqRanges), Remote: remoteOf(n.Object.Conntrack),
 		Pool: poolRanges, Drops: map[model.Drop]model.Count{},
 	}}
 	s.Chosen = s.chosen
@@ -145,23 +145,30 @@ var (
 	excludedRanges = []netip.Prefix{netip.PrefixFrom(v6.node2, 128)}
 )
 
-// What remotes has: ranges in a tunnel, and one address in each that is not.
+// What remotes has: ranges in a tunnel, one address in each that is not, and one that only the
+// stack has the way to.
 var (
 	tunnelRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.64/28"), netip.MustParsePrefix("2001:db8:f::40/124")}
 	directRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.67/32"), netip.MustParsePrefix("2001:db8:f::43/128")}
+	slowRanges   = []netip.Prefix{netip.MustParsePrefix("198.51.100.69/32"), netip.MustParsePrefix("2001:db8:f::45/128")}
 )
 
 // remotes are an address of each kind.
 func remotes(f family) []netip.Addr {
-	return []netip.Addr{tunnelRanges[side(f)].Addr().Next(), directRanges[side(f)].Addr()}
+	return []netip.Addr{tunnelRanges[side(f)].Addr().Next(), directRanges[side(f)].Addr(), slowRanges[side(f)].Addr()}
 }
 
-func isRemote(a model.Addr) (remote, tunnel bool) {
-	if isIn(directRanges)(a) {
-		return true, false
+func remoteOf(conntrack bool) func(model.Addr) model.Remote {
+	return func(a model.Addr) model.Remote {
+		if isIn(slowRanges)(a) {
+			return model.Remote{Is: true}
+		}
+		if isIn(directRanges)(a) {
+			return model.Remote{Is: true, Fast: conntrack}
+		}
+		in := isIn(tunnelRanges)(a)
+		return model.Remote{Is: in, Tunnel: in, Fast: in && conntrack}
 	}
-	in := isIn(tunnelRanges)(a)
-	return in, in
 }
 
 func isIn(ranges []netip.Prefix) func(model.Addr) bool {
@@ -183,11 +190,14 @@ func (s *stage) addRanges() {
 	}
 	conf.Uplinks[0] = bpf.DatapathUplink{Ifindex: uint32(s.uplink.Index), Addr4: packet.Addr(s.address(v4)), Addr6: packet.Addr(s.address(v6))}
 	packet.Put(s, s.maps.Config, uint32(0), conf)
-	for kind, ranges := range map[bpf.DatapathRemoteKind][]netip.Prefix{remoteTunnel: tunnelRanges, remoteDirect: directRanges} {
+	far := func(kind bpf.DatapathRemoteKind, ifindex int, ranges []netip.Prefix) {
 		for _, r := range ranges {
-			packet.Put(s, s.maps.Remotes, prefixKey(r), bpf.DatapathRemote{Kind: kind, Vni: 1, Endpoint: packet.Addr(v4.gateway)})
+			packet.Put(s, s.maps.Remotes, prefixKey(r), bpf.DatapathRemote{Kind: kind, Vni: 1, Endpoint: packet.Addr(v4.gateway), Ifindex: uint32(ifindex)})
 		}
 	}
+	far(remoteTunnel, s.uplink.Index, tunnelRanges) // the FIB has but one way
+	far(remoteDirect, s.uplink.Index, directRanges)
+	far(remoteDirect, 0, slowRanges)
 	for m, ranges := range map[*ebpf.Map][]netip.Prefix{s.maps.Nonmasq: nonmasqRanges, s.maps.Excluded: excludedRanges} {
 		for _, r := range ranges {
 			packet.Put(s, m, prefixKey(r), bpf.DatapathCidr{})

@@ -35,7 +35,7 @@ type Remote struct {
 	// Addr leaves it to the routing table.
 	Local   netip.Addr
 	VNI     uint32
-	Ifindex int // of the tunnel device, else 0
+	Ifindex int // of the device to there, if it carries our programs: TCP takes the fast path; else 0
 }
 
 // Remotes is the table remotes. The agent writes it. Programs of an earlier build have none:

@@ -146,6 +146,12 @@ static __always_inline bool has_changeable_port(const struct pkt *p)
 	       p->tuple.proto == IPPROTO_SCTP || is_icmp(p);
 }
 
+/* Does the request leave with the node's address, so that its port has to be of the pool? */
+static __always_inline bool flow_is_nodes(const struct flow *f, const struct pkt *p)
+{
+	return (f->flags & FLOW_MASQUERADE) && !(f->src_generation && addr_equal(&f->src, &p->tuple.src));
+}
+
 /* One try (bpf_loop: the verifier walks it once, however many there are). */
 static long claim_try(__u32 i, struct claim *c)
 {
@@ -159,7 +165,7 @@ static long claim_try(__u32 i, struct claim *c)
 	}
 	if (!has_changeable_port(c->p))
 		return 1;
-	f->sport = f->flags & FLOW_MASQUERADE ? pool_port() : random_port();
+	f->sport = flow_is_nodes(f, c->p) ? pool_port() : random_port();
 	f->flags |= FLOW_TRANSLATE;
 	return !f->sport;
 }

@@ -4,6 +4,7 @@
 
 #include "icmp.h"
 #include "masquerade.h"
+#include "remote.h"
 
 /* A row counts while the pods at its ends are those that it was made for. */
 static __always_inline struct flow *live_flow(struct flow *f, struct pod **to)
@@ -64,8 +65,10 @@ static __always_inline int open_called(struct __sk_buff *skb, struct pkt *p, __u
 		;
 	else if (hostport_target(skb, p, &f, hook == HOOK_FROM_HOST))
 		hide_caller(p, &f);
-	else if (hook == HOOK_FROM_HOST || !direct_target(p, &f))
-		return TO_STACK;
+	else if (hook == HOOK_FROM_HOST || !direct_target(p, &f)) {
+		if (hook != HOOK_FROM_POD || !is_syn(p) || !remote_target(skb, p, &f))
+			return TO_STACK;
+	}
 	return flow_open(skb, p, &f,
 			 hook == HOOK_FROM_POD	  ? FLOW_TO_POD :
 			 hook == HOOK_FROM_UPLINK ? FLOW_TO_WIRE :

@@ -6,6 +6,7 @@
  */
 #pragma once
 
+#include "apart.h"
 #include "claim.h"
 #include "fragment.h"
 #include "nat.h"
@@ -111,8 +112,10 @@ static __noinline int masquerade_meets(struct pkt *p)
 	return f && f->flags & FLOW_MASQUERADE && !claim_expired(f, half, p);
 }
 
-/* To the wire with an address of the node's. */
-static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u64 generation)
+/* To the wire with an address of the node's, or with the pod's and another port. CONTINUE: as it
+ * is. `masks` says whether the pod (generation 0: the host) is masqueraded at all.
+ */
+static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u64 generation, bool masks)
 {
 	struct flow *f;
 	bool half;
@@ -123,11 +126,14 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u6
 	if (!f) {
 		if (p->closed)
 			forget_closed(p);
-		if (generation ? masquerade_spares(skb, p) : !masquerade_meets(p))
+		if (generation && (!masks || masquerade_spares(skb, p)))
+			verdict = apart_open(skb, p, generation);
+		else if (!generation && !masquerade_meets(p))
 			return CONTINUE;
-		if (p->orphaned)
+		else if (p->orphaned)
 			return -DROP_FRAGMENT_ORDER;
-		verdict = masquerade_open(skb, p, generation);
+		else
+			verdict = masquerade_open(skb, p, generation);
 		if (verdict != FLOW_OPENED)
 			return verdict;
 		f = flow_begun(p, &half);

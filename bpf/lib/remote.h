@@ -1,12 +1,44 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Other nodes' pods that no next hop on a subnet of ours leads to: their packets go inside
- * others, by a tunnel device that all of them share. Which node has an address, and whose
- * packets may say that they come from there, are the same rows of `remotes`.
+/* Other nodes' pods. Where no next hop on a subnet of ours leads to them, packets go inside others,
+ * by a tunnel device that all nodes share. Which node has an address, and whose packets may say
+ * that they come from there, are the same rows of `remotes`.
  */
 #pragma once
 
 #include "cidr.h"
 #include "pod.h"
+#include "route.h"
+
+/* Does a pod begin a connection to another node's, that the fast path may carry? By a device of
+ * ours alone, since the answers must come back to us, and only if the FIB knows the way: else
+ * the stack has all of it. TCP alone: of another protocol the answer may be in fragments, which
+ * would be netfilter's, and that has not seen the request. Chained, the main plugin's policies rule.
+ */
+__noinline int remote_target(struct __sk_buff *skb, struct pkt *p, struct flow *f)
+{
+	struct addr src, dst; /* a key has to be on this function's stack: 6.1 */
+	struct remote *r;
+	struct pod *pod;
+	struct hop *hop;
+	__u32 slot;
+
+	if (!p || !f || !is_syn(p) || p->fragment || p->ttl <= 1 || !have_conntrack)
+		return 0;
+	src = p->tuple.src;
+	dst = p->tuple.dst;
+	r = cidr_row(&remotes, &dst);
+	if (!r || !r->ifindex || pod_find(&dst))
+		return 0;
+	pod = pod_find(&src);
+	if (!pod || (pod->flags & POD_CHAINED) || route_lookup(skb, p, f) != CONTINUE)
+		return 0;
+	slot = p->hop_slot;
+	hop = bpf_map_lookup_elem(&hops, &slot);
+	if (!hop || hop->ifindex != r->ifindex)
+		return 0;
+	f->action = FLOW_TO_WIRE;
+	return 1;
+}
 
 #define TUNNEL_TTL 64
 

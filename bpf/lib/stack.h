@@ -24,6 +24,12 @@ static __always_inline bool is_piece_of(struct __sk_buff *skb, struct pkt *p, co
 	return ct_lookup(skb, reply) != CT_REPLY || ct_lookup(skb, &p->tuple) == CT_REQUEST;
 }
 
+/* The answer of another node's pod that came by a device which is none of ours. */
+static __always_inline bool is_far_answer(const struct flow *row)
+{
+	return row->action == FLOW_TO_WIRE && !(row->flags & FLOW_REPLY);
+}
+
 /* A packet whose reply tuple a fast flow holds gets another client port, as it would from
  * the fast path.
  */
@@ -35,7 +41,7 @@ static __noinline int stack_open(struct __sk_buff *skb, struct pkt *p)
 
 	tuple_reverse(&reply, &p->tuple);
 	row = flow_row(&reply, &half);
-	if (!row || is_piece_of(skb, p, row, &reply))
+	if (!row || is_far_answer(row) || is_piece_of(skb, p, row, &reply))
 		return TO_STACK;
 	flow_request(&f, p, generation_of(&p->tuple.src));
 	f.dst_generation = generation_of(&p->tuple.dst);
@@ -132,6 +138,8 @@ static __noinline int late_answer(struct __sk_buff *skb, struct pkt *p, __u64 ge
 	f = flow_row(&p->tuple, &half);
 	if (!f || f->src_generation != generation || flow_expired(f, p, half))
 		return CONTINUE;
+	if (f->action == FLOW_TO_WIRE && !(f->flags & FLOW_REPLY) && is_translated(skb, p))
+		return CONTINUE;
 	if (f->action != FLOW_TO_WIRE || !(f->flags & FLOW_TRANSLATE) || ct_lookup(skb, &p->tuple) == CT_REPLY)
 		return TO_STACK;
 	if (p->orphaned)
@@ -162,6 +170,7 @@ static __always_inline int stack_to_wire(struct __sk_buff *skb, struct pkt *p, b
 {
 	struct pod *pod;
 	__u64 generation = 0;
+	bool apart = false;
 	int verdict;
 
 	if (p->rowless)
@@ -170,13 +179,15 @@ static __always_inline int stack_to_wire(struct __sk_buff *skb, struct pkt *p, b
 	if (pod) {
 		generation = pod->generation;
 		verdict = late_answer(skb, p, generation);
-		if (verdict != CONTINUE || !masquerades || !(pod->flags & POD_MASQUERADE))
+		if (verdict != CONTINUE)
 			return verdict;
+		masquerades &= !!(pod->flags & POD_MASQUERADE);
+		apart = !masquerades && is_far_call(p);
 	} else if (p->fragment == LATER_FRAGMENT) {
 		return TO_STACK; /* of the host's packets only ports change */
 	}
-	if (masquerades && (pod || (p->tuple.sport && pool_holds(p->tuple.sport)))) {
-		verdict = masquerade(skb, p, generation);
+	if (apart || (masquerades && (pod || (p->tuple.sport && pool_holds(p->tuple.sport))))) {
+		verdict = masquerade(skb, p, generation, masquerades);
 		if (verdict != CONTINUE)
 			return verdict;
 	}

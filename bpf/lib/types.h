@@ -216,7 +216,7 @@ struct remote {
 	struct addr local;    /* a tunnel's end here; zero: the kernel's choice */
 	enum remote_kind kind;
 	__u32 vni;
-	__u32 ifindex; /* of the tunnel device, else 0 */
+	__u32 ifindex; /* of the device to there, if it carries our programs; 0: only the stack goes */
 	__u32 pad;
 };
 

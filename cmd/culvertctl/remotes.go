@@ -18,7 +18,7 @@ type remoteRow struct {
 	Endpoint string `json:"endpoint"` // the node
 	Local    string `json:"local"`    // a tunnel's end here; "": the kernel's choice
 	VNI      uint32 `json:"vni"`
-	Ifindex  int    `json:"ifindex"` // of the tunnel device
+	Ifindex  int    `json:"ifindex"` // of the device to there, if the fast path takes it; 0: only the stack
 	Device   string `json:"device"`
 }
 

@@ -43,7 +43,10 @@ func newFlowNet(t *testing.T) *flowNet { return newFlowNetBy(t, netfilters[0]) }
 
 // newFlowNetBy has the rules written by one of the netfilters.
 func newFlowNetBy(t *testing.T, nf netfilter) *flowNet {
-	c := wire(t, netns.Layout{Nodes: 2})
+	return newFlowNetOf(t, nf, wire(t, netns.Layout{Nodes: 2}))
+}
+
+func newFlowNetOf(t *testing.T, nf netfilter, c *cluster) *flowNet {
 	n0, n1, out := c.Nodes[0], c.Nodes[1], c.Outside()
 	pod, onPod := serve(t, n0, netns.PodSpec{Name: "pod"})
 	local, onLocal := serve(t, n0, netns.PodSpec{Name: "local", Ports: append(netns.Both(8080, 80), netns.Both(8081, 80)...)})
@@ -177,7 +180,7 @@ func (r *runner) judge(name string, reply netns.Reply, err error) error {
 	tgt := r.to[name]
 	w := want{server: tgt.server.Name, remote: only(r.f.clients[r.from].at(r.family))}
 	if tgt.masq {
-		w.remote = r.f.Nodes[0].Addrs()
+		w.remote = append(r.f.Nodes[0].Addrs(), tunnelAddr(r.f.Nodes[0], r.family))
 	}
 	if r.from == "host" {
 		w.remote = nil

@@ -77,7 +77,7 @@ func newMesh(t *testing.T, nodes int, ways func(i, j int) linkage, expected ...s
 				}
 			}
 		}
-		m.plan(n).apply(t, n)
+		m.plan(t, n).apply(t, n)
 	}
 	return m
 }
@@ -85,8 +85,10 @@ func newMesh(t *testing.T, nodes int, ways func(i, j int) linkage, expected ...s
 // tunnelAddr is the node's as other nodes' pods see it.
 func tunnelAddr(n *netns.Node, v int) netip.Addr { return n.PodRange(v).Addr() }
 
-func (m *mesh) plan(n *netns.Node) plan {
+func (m *mesh) plan(t *testing.T, n *netns.Node) plan {
+	t.Helper()
 	p := plan{PinPath: n.PinPath, Attach: "auto", MTU: tunnelMTU, Addrs: []netip.Addr{tunnelAddr(n, 4), tunnelAddr(n, 6)}}
+	uplink := devices(t, n.NS)[n.Uplinks[0].Dev].Index
 	for _, v := range families {
 		p.Routes = append(p.Routes, remoteRoute{Prefix: n.PodRange(v), Unreachable: true})
 		for _, to := range m.Nodes {
@@ -98,7 +100,7 @@ func (m *mesh) plan(n *netns.Node) plan {
 			route := remoteRoute{Prefix: to.PodRange(v), Tunnel: true, Src: tunnelAddr(n, v)}
 			switch m.ways(n.Index, to.Index) {
 			case direct:
-				remote = maps.Remote{Prefix: to.PodRange(v), Kind: maps.RemoteDirect, Endpoint: up.V6}
+				remote = maps.Remote{Prefix: to.PodRange(v), Kind: maps.RemoteDirect, Endpoint: up.V6, Ifindex: uplink}
 				route = remoteRoute{Prefix: to.PodRange(v), Via: up.V6} // IPv4's too
 				node := maps.Remote{Prefix: netip.PrefixFrom(up.Addr(v), up.Addr(v).BitLen()), Kind: maps.RemoteNode, Endpoint: up.Addr(v)}
 				p.Remotes = append(p.Remotes, node)

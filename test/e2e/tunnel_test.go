@@ -173,7 +173,7 @@ func TestPrivilegedTunnelNoRemote(t *testing.T) {
 	m := newMesh(t, 2, allOverV4, "no_remote")
 	a := m.Nodes[0].Add(t, netns.PodSpec{Name: "a"})
 	b, _ := serve(t, m.Nodes[1], netns.PodSpec{Name: "b"})
-	plan := m.plan(m.Nodes[0])
+	plan := m.plan(t, m.Nodes[0])
 	for _, v := range families {
 		without := plan
 		without.Remotes = nil

@@ -22,14 +22,16 @@ func (n *Node) lateAnswer(in In, v *view, from uint64) (s step, orphan bool) {
 
 // masquerade gives what a pod sends outside an address of the node's and a port of the
 // pool; of the host's own (from 0) it moves what meets a pod's port.
-func (n *Node) masquerade(v *view, from uint64, orphan bool) step {
+// Without masks nothing is masqueraded, but what an earlier packet of the stack's has found its
+// place taken by keeps another port: conntrack has to know that packet, and here it knows none.
+func (n *Node) masquerade(v *view, from uint64, masks, orphan bool) step {
 	v.Side = ToWireSide
 	r := n.find(v, from)
 	if r == nil {
 		n.forgetClosed(v)
 		dst := netip.AddrFrom16(v.Dst).Unmap()
 		switch {
-		case from != 0 && (v.echoReply() || !unicast(dst) || n.Nonmasq(v.Dst) || n.isRemote(v.Dst)), from == 0 && !n.meets(v):
+		case from != 0 && (!masks || v.echoReply() || !unicast(dst) || n.Nonmasq(v.Dst) || n.Remote(v.Dst).Is), from == 0 && !n.meets(v):
 			return step{}
 		case orphan:
 			return drop(FragmentOrder)

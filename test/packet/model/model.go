@@ -156,6 +156,13 @@ type Drop struct {
 	Reason Reason
 }
 
+// Remote is what a row of `remotes` says; the zero Remote is none.
+type Remote struct {
+	Is     bool
+	Tunnel bool
+	Fast   bool // the device that the FIB leads to is one of ours
+}
+
 // Count is a row of `counters`.
 type Count struct{ Packets, Bytes uint64 }
 
@@ -182,8 +189,8 @@ type Node struct {
 	Uplink func(dst Addr) (Addr, bool)
 	// Excluded and Nonmasq are the ranges of `excluded` and `nonmasq`.
 	Excluded, Nonmasq func(Addr) bool
-	// Remote says whether an address is another node's, and whether the way is a tunnel.
-	Remote func(Addr) (remote, tunnel bool)
+	// Remote says what there is to know of an address that is another node's.
+	Remote func(Addr) Remote
 	// Chosen tells the client's port in the row that the datapath wrote: which of the free
 	// ports it takes is its own choice.
 	Chosen func(Tuple) (uint16, bool)

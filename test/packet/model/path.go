@@ -94,7 +94,7 @@ func (n *Node) intoTunnel(in In, v *view) step {
 	if s.verdict == Shot {
 		return s
 	}
-	if _, tunnel := n.Remote(to); !tunnel || v.v6 && to.v4() {
+	if !n.Remote(to).Tunnel || v.v6 && to.v4() {
 		return drop(NoRemote)
 	}
 	copy(n.out, n.out[6:12])
@@ -102,9 +102,18 @@ func (n *Node) intoTunnel(in In, v *view) step {
 	return s.or(Stack)
 }
 
-func (n *Node) isRemote(a Addr) bool {
-	remote, _ := n.Remote(a)
-	return remote
+// far: does a pod begin a connection to another node's?
+func (n *Node) far(in In, v *view) bool {
+	_, here := n.Pods[v.Dst]
+	pod, ok := n.Pods[v.Src]
+	if in.Hook != FromPod || !v.syn() || v.kind != whole || v.ttl <= 1 || !ok || here || pod.Chained || !n.Remote(v.Dst).Fast {
+		return false
+	}
+	length := len(in.Frame) - ethernet
+	if in.GSOSize > 0 {
+		length = in.GSOSize + v.headers
+	}
+	return length <= n.Route(v.Src, v.Dst)
 }
 
 // forward carries the packet of a live row, or of one that it may open.
@@ -145,10 +154,13 @@ func (n *Node) openCalled(in In, v *view, from uint64) *step {
 		return &toStack // nobody has such an address
 	}
 	r := Row{Src: v.Src, Dst: v.Dst, Sport: v.Sport, Dport: v.Dport, From: from}
-	if !n.hostport(in, v, &r) && !n.direct(in, v, &r) {
-		return &toStack
-	}
 	r.Action = GoPod
+	if !n.hostport(in, v, &r) && !n.direct(in, v, &r) {
+		if !n.far(in, v) {
+			return &toStack
+		}
+		r.Action = GoWire
+	}
 	middle := v.Proto == tcp && !v.syn()
 	if middle && v.flags&rst != 0 || v.message(0, 129) {
 		return &toStack

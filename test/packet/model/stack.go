@@ -52,7 +52,8 @@ func (n *Node) stackOpen(v *view) *step {
 		From: n.generation(v.Src), To: n.generation(v.Dst), Mid: v.Proto == tcp && !v.syn(),
 	}
 	reply := n.Rows[v.Reverse()]
-	if reply == nil || v.kind != whole && !reply.Translate { // a piece of a direct flow is left to the stack
+	farAnswer := reply != nil && reply.Action == GoWire && !reply.Reply   // by a device of nobody's
+	if reply == nil || farAnswer || v.kind != whole && !reply.Translate { // a piece of a direct flow is left to the stack
 		return &toStack
 	}
 	leadsBack := reply.Action == GoStack && reply.Dport == v.Sport && reply.Dst == v.Src
@@ -103,14 +104,16 @@ func (n *Node) stackToWire(in In, v *view, masquerades bool) step {
 	orphan := false
 	if ours {
 		var s step
-		if s, orphan = n.lateAnswer(in, v, pod.Generation); s.verdict != pass || !masquerades || !pod.Masquerade {
-			return s.or(Stack)
+		if s, orphan = n.lateAnswer(in, v, pod.Generation); s.verdict != pass {
+			return s
 		}
+		masquerades = masquerades && pod.Masquerade
 	} else if v.kind == later {
 		return toStack
 	}
-	if masquerades && (ours || v.Sport != 0 && n.pooled(v.Sport)) {
-		if s := n.masquerade(v, pod.Generation, orphan); s.verdict != pass {
+	far := ours && !masquerades && v.Proto == tcp && n.Remote(v.Dst).Is
+	if far || masquerades && (ours || v.Sport != 0 && n.pooled(v.Sport)) {
+		if s := n.masquerade(v, pod.Generation, masquerades, orphan); s.verdict != pass {
 			return s
 		}
 	}
