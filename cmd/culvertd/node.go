@@ -81,7 +81,7 @@ func (n *node) Uplinks() ([]agent.Uplink, error) {
 		if err != nil {
 			return nil, err
 		}
-		uplinks = append(uplinks, agent.Uplink{Name: l.Name, MTU: l.MTU, Addrs: addrs})
+		uplinks = append(uplinks, agent.Uplink{Name: l.Name, Index: l.Index, MTU: l.MTU, Addrs: addrs})
 	}
 	return uplinks, nil
 }

@@ -98,7 +98,7 @@ func (b *bed) seen(t *testing.T) string {
 		rows, err := maps.Collect(dp.Maps.Remotes.All())
 		slices.SortFunc(rows, func(a, b maps.Remote) int { return a.Prefix.Compare(b.Prefix) })
 		for _, r := range rows {
-			lines = append(lines, fmt.Sprintf("%s %s %s tunnel:%v", r.Prefix, r.Kind, r.Endpoint, r.Ifindex != 0))
+			lines = append(lines, fmt.Sprintf("%s %s %s device:%v", r.Prefix, r.Kind, r.Endpoint, r.Ifindex != 0))
 		}
 		link, err2 := b.node.net.LinkNamed(netdev.TunnelName)
 		if err2 == nil {
@@ -123,10 +123,10 @@ const wantSeen = `unreachable 10.1.1.0/24
 10.1.3.0/24 via 169.254.1.1 dev culvert-vxlan src 10.1.1.0
 unreachable fd00:1:1::/64 dev lo
 fd00:1:3::/64 via fe80::1 dev culvert-vxlan src fd00:1:1::
-10.1.2.0/24 direct 192.0.2.2 tunnel:false
-10.1.3.0/24 tunnel 198.51.100.3 tunnel:true
-192.0.2.2/32 node 192.0.2.2 tunnel:false
-fd00:1:3::/64 tunnel 198.51.100.3 tunnel:true
+10.1.2.0/24 direct 192.0.2.2 device:true
+10.1.3.0/24 tunnel 198.51.100.3 device:true
+192.0.2.2/32 node 192.0.2.2 device:false
+fd00:1:3::/64 tunnel 198.51.100.3 device:true
 culvert-vxlan mtu 1450 programs:true
 forwards:true conflist:true`
 

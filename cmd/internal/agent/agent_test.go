@@ -90,7 +90,7 @@ func TestSyncTunnel(t *testing.T) {
 		t.Fatalf("made for nobody: %v, %v", node.Tunnel, err)
 	}
 	cluster.Now.Remote = remote
-	if err := a.Sync(t.Context()); err != nil || node.Tunnel == nil || node.Remotes[2].Ifindex != 7 || node.Remotes[0].Ifindex != 0 {
+	if err := a.Sync(t.Context()); err != nil || node.Tunnel == nil || node.Remotes[2].Ifindex != 7 || node.Remotes[0].Ifindex != 5 || node.Remotes[4].Ifindex != 0 {
 		t.Fatalf("for a peer: %v, %v", node.Remotes, err)
 	}
 	cluster.Now.Remote, cluster.Now.Ranges = remote[:2], prefixes("10.1.5.0/24")

@@ -33,6 +33,7 @@ type Plan struct {
 type planner struct {
 	Config
 	local  []netip.Prefix // addresses of the uplinks
+	device []int          // of each
 	mtu    int            // of the narrowest uplink
 	source map[bool]netip.Addr
 	plan   Plan
@@ -44,6 +45,9 @@ func makePlan(c Config, state kube.State, uplinks []Uplink) Plan {
 	p := &planner{Config: c, source: map[bool]netip.Addr{}, plan: Plan{state: state}}
 	for _, u := range uplinks {
 		p.local = append(p.local, u.Addrs...)
+		for range u.Addrs {
+			p.device = append(p.device, u.Index)
+		}
 		if p.mtu == 0 || u.MTU < p.mtu {
 			p.mtu = u.MTU
 		}
@@ -108,7 +112,7 @@ func (p *planner) remote(r kube.Range) {
 	row := maps.Remote{Prefix: r.Prefix, Kind: maps.RemoteDirect}
 	route := netdev.RemoteRoute{Prefix: r.Prefix}
 	if via, ok := p.neighbour(r.Via, v6); ok {
-		row.Endpoint, route.Via = via, via
+		row.Endpoint, route.Via, row.Ifindex = via, via, p.deviceTo(via)
 	} else if p.Tunnel == TunnelNever {
 		if row.Endpoint, ok = firstOf(r.Via, v6); !ok {
 			row.Endpoint, _ = firstOf(r.Via, !v6)
@@ -144,6 +148,11 @@ func (p *planner) neighbour(via []netip.Addr, v6 bool) (netip.Addr, bool) {
 // shares says whether an address lies on a subnet of ours and is not our own.
 func (p *planner) shares(a netip.Addr) bool {
 	return !p.isOurs(a) && slices.ContainsFunc(p.local, func(l netip.Prefix) bool { return l.Masked().Contains(a) })
+}
+
+// deviceTo is the uplink on whose subnet an address lies: pods' connections by it take the fast path.
+func (p *planner) deviceTo(a netip.Addr) int {
+	return p.device[slices.IndexFunc(p.local, func(l netip.Prefix) bool { return l.Masked().Contains(a) })]
 }
 
 func (p *planner) isOurs(a netip.Addr) bool {

@@ -57,7 +57,7 @@ func lines[T any](list []T, line func(T) string) string {
 
 // n1 is a node on one subnet of each family, with a peer there and one elsewhere.
 var (
-	n1Uplinks = []Uplink{{Name: "eth0", MTU: 1500, Addrs: prefixes("192.0.2.1/24 2001:db8::1/64")}}
+	n1Uplinks = []Uplink{{Name: "eth0", Index: 5, MTU: 1500, Addrs: prefixes("192.0.2.1/24 2001:db8::1/64")}}
 	n1State   = kube.State{
 		Node:   kube.Peer{Name: "n1", Addrs: addrs("192.0.2.1 2001:db8::1")},
 		Peers:  []kube.Peer{{Name: "near", Addrs: addrs("192.0.2.2 2001:db8::2")}, {Name: "far", Addrs: addrs("198.51.100.3 2001:db8:3::3")}},

@@ -23,6 +23,7 @@ type Cluster interface {
 // Uplink is a device of the node that leads to other nodes.
 type Uplink struct {
 	Name  string
+	Index int
 	MTU   int
 	Addrs []netip.Prefix // with the host's bits, and the length of the subnet
 }
