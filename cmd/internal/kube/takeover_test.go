@@ -120,6 +120,7 @@ func TestBlocksOfGoneNodesAreReclaimed(t *testing.T) {
 	s.Apply(t, "nodes", aNode("a", "192.0.2.1", "10.200.1.0/24"))
 	s.Apply(t, "nodes", aNode("b", "192.0.2.2", "10.200.2.0/24"))
 	a, b := start(t, s, "a", RangesNode), start(t, s, "b", RangesNode)
+	a.eventually(t, "ranges", "[10.200.1.0/24]", ranges)
 	b.eventually(t, "remote", "10.200.1.0/24=a[192.0.2.1]", remote)
 	a.stop()
 	s.Apply(t, "pods", aPod("a", "alive", "10.200.1.5"))
