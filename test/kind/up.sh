@@ -45,6 +45,23 @@ nodes:
 Y
 }
 
+# the lab's small CoreDNS has not all plugins that kubeadm's configuration names
+own_dns() {
+  where kubectl -n kube-system get configmap coredns -o json | jq '.data.Corefile = ".:53 {
+      errors
+      health :8080
+      ready :8181
+      kubernetes cluster.local in-addr.arpa ip6.arpa {
+        pods insecure
+        fallthrough in-addr.arpa ip6.arpa
+      }
+      template ANY ANY . {
+        rcode NXDOMAIN
+      }
+    }"' | where kubectl replace -f -
+}
+
 [ -z "${OWN_DOCKER:-}" ] || own_docker
 config "${1:-nftables}" >"$K/config.yaml"
 where kind create cluster --name "$KIND_CLUSTER" ${OWN_DOCKER:+--image "$KIND_NODE"} --config "$K/config.yaml" --kubeconfig "$K/kubeconfig" --retain
+[ -z "${OWN_DOCKER:-}" ] || own_dns
