@@ -9,7 +9,7 @@
 #   vxlan   round trips and one TCP stream (cubic) between pods of nodes in different subnets: culvert's tunnel, and
 #           what flannel has, bridge and the kernel's VXLAN with a route a node, on two hosts beside the nodes
 #
-#   bench.sh [PART...]      ROUNDS (3 of start, 5 of vxlan), PODS, MODE (nftables), KEEP, UP, DOC as faults.sh has them
+#   bench.sh [PART...]      vxlan and start; the other part's figures stay as they were measured. ROUNDS (3 of start, 5 of vxlan), PODS, MODE (nftables), KEEP, UP, DOC as faults.sh has them
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 . "$root/test/lab/lib.sh"
@@ -19,7 +19,7 @@ here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 : "${MODE:=nftables}" "${PODS:=100}" "${DOC:=$root/docs/bench-cluster.md}"
 : "${CNI:=culvert}"
 NODES=(n1 n2 n3) C=$(node_dir cluster)
-T=$(mktemp -d)
+T=$(mktemp -d) RESULTS=$W/bench
 
 cleanup() {
   local st=$?
@@ -84,7 +84,7 @@ part_start() {
   for ((r = 0; r < ${ROUNDS:-3}; r++)); do for c in culvert bridge; do
     start_round "$c" >"$T/seconds"
     echo "# round $((r + 1)): $c: $(cat "$T/seconds") s"
-    jq -cn --arg c "$c" --argjson s "$(cat "$T/seconds")" --argjson r "$r" '{round: $r, what: "start", side: $c, value: $s}' >>"$T/results"
+    jq -cn --arg c "$c" --argjson s "$(cat "$T/seconds")" --argjson r "$r" '{round: $r, what: "start", side: $c, value: $s}' >>"$RESULTS/start"
   done; done
   use culvert
 }
@@ -121,7 +121,7 @@ vxlan_round() { # vxlan_round ROUND
       rr) v=$(from "$side" rr "${to[i]}:8082" 1) ;;
       stream) v=$(from "$side" push "http://${to[i]}:8080/sink" 2) ;;
     esac
-    jq -cn --arg w "$what IPv$((i * 2 + 4))" --arg s "$side" --argjson v "$v" --argjson r "$1" '{round: $r, what: $w, side: $s, value: $v}' >>"$T/results"
+    jq -cn --arg w "$what IPv$((i * 2 + 4))" --arg s "$side" --argjson v "$v" --argjson r "$1" '{round: $r, what: $w, side: $s, value: $v}' >>"$RESULTS/vxlan"
   done; done; done
 }
 part_vxlan() {
@@ -160,7 +160,7 @@ table() {
     (group_by(.what)[] | .[0].what as $what
       | [group_by(.round)[] | {c: (map(select(.side == "culvert"))[0].value), b: (map(select(.side == "bridge"))[0].value)}]
       | map(.c / .b * 1000 | round / 1000) as $ratios
-      | "| \($what) | \(map(.c) | median | short) | \(map(.b) | median | short) | \($ratios | median) | \($ratios | min) to \($ratios | max), \(length) |")' "$T/results"
+      | "| \($what) | \(map(.c) | median | short) | \(map(.b) | median | short) | \($ratios | median) | \($ratios | min) to \($ratios | max), \(length) |")' "$RESULTS"/*
 }
 
 lab_lock
@@ -169,9 +169,10 @@ trap 'exit 130' INT TERM HUP
 [ -n "${UP:-}" ] || { mode=$MODE; prepare; check "the cluster comes up" cluster; [ "$failed" = 0 ] || exit 1; }
 parts=("$@")
 [ $# -gt 0 ] || parts=(vxlan start)
-for p in "${parts[@]}"; do "part_$p"; done
+mkdir -p "$RESULTS"
+for p in "${parts[@]}"; do rm -f "$RESULTS/$p"; "part_$p"; done
 table | tee "$T/table"
-if [ $# = 0 ]; then
+if [ -e "$RESULTS/vxlan" ] && [ -e "$RESULTS/start" ]; then
   {
     cat "$here/bench.md"
     echo "Kubernetes $(cat "$W/bin/kubelet.version"), kube-proxy in $MODE mode, kernel $(uname -r), $(nproc) processors, $("$root/bin/culvertctl" version | head -n 1)."
