@@ -175,7 +175,7 @@ table | tee "$T/table"
 if [ -e "$RESULTS/vxlan" ] && [ -e "$RESULTS/start" ]; then
   {
     cat "$here/bench.md"
-    echo "Kubernetes $(cat "$W/bin/kubelet.version"), kube-proxy in $MODE mode, kernel $(uname -r), $(nproc) processors, $("$root/bin/culvertctl" version | head -n 1)."
+    echo "Kubernetes $(cat "$W/bin/kubelet.version"), kube-proxy in $MODE mode, kernel $(uname -r), $(nproc) processors, $("$root/bin/culvertctl" version | head -n 1 | cut -d, -f1)."
     echo
     cat "$T/table"
   } >"$DOC"

@@ -168,7 +168,7 @@ fault() {
 document() { # document FILE
   {
     cat "$here/faults.md"
-    echo "Kubernetes $(cat "$W/bin/kubelet.version"), kube-proxy in $MODE mode, kernel $(uname -r), $("$root/bin/culvertctl" version | head -n 1)."
+    echo "Kubernetes $(cat "$W/bin/kubelet.version"), kube-proxy in $MODE mode, kernel $(uname -r), $("$root/bin/culvertctl" version | head -n 1 | cut -d, -f1)."
     echo
     echo "| fault | took | requests | lost | connections kept | broken | longest silence | machine's stalls |"
     echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
