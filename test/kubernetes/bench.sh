@@ -103,6 +103,7 @@ rivals_up() {
     cp "$root"/bin/ref/{bridge,host-local,loopback,portmap,bandwidth,cnitool} "$(node_dir "$n")/cni-bin/"
     "$here/conflist.sh" bridge - "10.201.$i.0/24" "fd00:200:0:1$((i % 100))::/64" >"$(node_dir "$n")/net.d/10-rival.conflist"
     node_exec "$n" ip netns add pod
+    node_exec "$n" ip -n pod link set lo up # without ::1 a Go program knows no IPv6
     node_exec "$n" env CNI_PATH=/opt/cni/bin NETCONFPATH=/etc/cni/net.d /opt/cni/bin/cnitool add pods /run/netns/pod >"$T/$n"
   done
   "$LAB/overlay.sh" rival 42 8473 "r1:101=10.201.101.0/24,fd00:200:0:11::/64" "r3:103=10.201.103.0/24,fd00:200:0:13::/64"
