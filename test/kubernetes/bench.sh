@@ -79,7 +79,8 @@ start_round() { # start_round CNI: prints seconds
   kubectl delete pod -l many=yes --now --wait >/dev/null 2>&1
 }
 part_start() {
-  local r c
+  local r c n
+  for n in "${NODES[@]}"; do cp "$root"/bin/ref/{bridge,host-local,portmap,bandwidth} "$(node_dir "$n")/cni-bin/"; done
   many >"$T/many.yaml"
   for ((r = 0; r < ${ROUNDS:-3}; r++)); do for c in culvert bridge; do
     start_round "$c" >"$T/seconds"
