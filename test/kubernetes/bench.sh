@@ -156,13 +156,13 @@ Y
 
 # table: medians of the rounds, and the median and the range of the rounds' ratios
 table() {
-  jq -rs 'def median: sort | if length == 0 then null else .[(length - 1) / 2 | floor] end;
+  jq -rs 'def median: sort | if length == 0 then null else (.[(length - 1) / 2 | floor] + .[length / 2 | floor]) / 2 end;
     def short: if . > 1e9 then "\((. / 1e7 | round) / 100) G" elif . > 1e6 then "\((. / 1e4 | round) / 100) M" else "\(.)" end;
     "| | culvert | bridge | ratio | of the rounds |", "| --- | --- | --- | --- | --- |",
     (group_by(.what)[] | .[0].what as $what
       | [group_by(.round)[] | {c: (map(select(.side == "culvert"))[0].value), b: (map(select(.side == "bridge"))[0].value)}]
       | map(.c / .b * 1000 | round / 1000) as $ratios
-      | "| \($what) | \(map(.c) | median | short) | \(map(.b) | median | short) | \($ratios | median) | \($ratios | min) to \($ratios | max), \(length) |")' "$RESULTS"/*
+      | "| \($what) | \(map(.c) | median | short) | \(map(.b) | median | short) | \($ratios | median * 1000 | round / 1000) | \($ratios | min) to \($ratios | max), \(length) |")' "$RESULTS"/*
 }
 
 lab_lock
