@@ -3,7 +3,6 @@
 package kube
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 // What the agent keeps of the objects that it watches.
@@ -114,7 +114,7 @@ func parsePod(obj any) (pod, bool) {
 	p := pod{namespace: o.Namespace, name: o.Name, created: o.CreationTimestamp.Time,
 		done:  o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed,
 		addrs: podAddrs(o)}
-	if value, ok := o.Annotations[v1alpha1.PoolsAnnotation]; ok {
+	if value, ok := o.Annotations[netconf.PoolsAnnotation]; ok {
 		p.pools = poolNames(value)
 	}
 	return p, !o.Spec.HostNetwork
@@ -136,23 +136,18 @@ func samePod(a, b pod) bool {
 // parseNamespace keeps those that name pools.
 func parseNamespace(obj any) (namespace, bool) {
 	o := obj.(*corev1.Namespace)
-	n := namespace{o.Name, poolNames(o.Annotations[v1alpha1.PoolsAnnotation])}
+	n := namespace{o.Name, poolNames(o.Annotations[netconf.PoolsAnnotation])}
 	return n, len(n.pools) > 0
 }
 
 func sameNamespace(a, b namespace) bool { return slices.Equal(a.pools, b.pools) }
 
-// poolNames reads the annotation: a JSON list, or names with commas between them.
+// poolNames reads the annotation. What cannot be read is taken for a name: no pool has it, which
+// is told.
 func poolNames(value string) []string {
-	var listed []string
-	if json.Unmarshal([]byte(value), &listed) != nil {
-		listed = strings.Split(value, ",")
-	}
-	names := []string{}
-	for _, name := range listed {
-		if name = strings.TrimSpace(name); name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
+	names, err := netconf.PoolNames(value)
+	if err != nil {
+		return []string{value}
 	}
 	return names
 }

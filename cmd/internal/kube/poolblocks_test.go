@@ -12,6 +12,7 @@ import (
 
 	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
 	"github.com/culvert-cni/culvert/cmd/internal/kube/apitest"
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 func aPool(name, cidr string, blockSize int32, change ...func(*v1alpha1.IPPoolSpec)) *v1alpha1.IPPool {
@@ -137,10 +138,10 @@ func TestPoolsByAnnotation(t *testing.T) {
 	a.eventually(t, "pools that nobody names", "", pools)
 
 	p := aPod("a", "rich")
-	p.Annotations = map[string]string{v1alpha1.PoolsAnnotation: `["gold"]`}
+	p.Annotations = map[string]string{netconf.PoolsAnnotation: `["gold"]`}
 	s.Apply(t, "pods", p)
 	ns := &corev1.Namespace{}
-	ns.Name, ns.Annotations = "metal", map[string]string{v1alpha1.PoolsAnnotation: "silver, gold"}
+	ns.Name, ns.Annotations = "metal", map[string]string{netconf.PoolsAnnotation: "silver, gold"}
 	s.Apply(t, "namespaces", ns)
 	a.eventually(t, "pools", "gold:1", pools)
 	a.eventually(t, "ranges", "[10.200.1.0/24]", ranges)

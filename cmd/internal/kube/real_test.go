@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
+	"github.com/culvert-cni/culvert/cmd/internal/netconf"
 )
 
 // binEnv names a directory with etcd and kube-apiserver; tests with the real thing are skipped
@@ -224,7 +225,7 @@ func printed(t *testing.T, r real) {
 	r.Apply(t, "nodes", aNode("worker-1", "192.168.10.11", "10.244.1.0/24", "fd00:244:1::/64"))
 	r.Apply(t, "nodes", aNode("worker-2", "192.168.10.12", "10.244.2.0/24", "fd00:244:2::/64"))
 	rich := aPod("worker-1", "rich")
-	rich.Annotations = map[string]string{v1alpha1.PoolsAnnotation: "gold"}
+	rich.Annotations = map[string]string{netconf.PoolsAnnotation: "gold"}
 	rich.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
 	r.Apply(t, "namespaces/default/pods", rich)
 	one, two := start(t, r, "worker-1", RangesNode, slow), start(t, r, "worker-2", RangesNode, slow)

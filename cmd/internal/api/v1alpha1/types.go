@@ -11,10 +11,6 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// PoolsAnnotation on a pod, or on its namespace, names the pools that its addresses come
-// from: a JSON list, or names with commas between them. The pod's beats the namespace's.
-const PoolsAnnotation = "culvert.dev/ippools"
-
 // IPPool is a range of addresses that nodes take blocks from.
 //
 // +kubebuilder:object:root=true
