@@ -56,10 +56,7 @@ func EnsureAddresses(opts Options) (*Addresses, error) {
 	if t, err := OpenAddresses(opts); err == nil {
 		return t, nil
 	}
-	if err := prepare(opts); err != nil {
-		return nil, err
-	}
-	unlock, err := opts.patience.lock(opts.PinPath)
+	unlock, err := prepareLocked(opts)
 	if err != nil {
 		return nil, err
 	}

@@ -153,6 +153,20 @@ func (d *Datapath) attachShared(hooks []hook, ifindex int) error {
 	return d.attach(hooks, ifindex)
 }
 
+// detachShared takes the programs off by whichever way they are attached.
+func (d *Datapath) detachShared(hooks []hook, ifindex int) error {
+	unlock, err := d.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	var errs []error
+	for _, h := range hooks {
+		errs = append(errs, d.detachTCX(h, ifindex), d.detachClsact(h, ifindex))
+	}
+	return errors.Join(errs...)
+}
+
 // attach attaches by the way that the mode asks for and takes what another mode left
 // there away, in this order, so that the hook is never bare: a packet that meets both
 // is ours in the first and nobody's in the second.

@@ -97,10 +97,7 @@ func Ensure(opts Options) (*Datapath, error) {
 	if d := openCurrent(opts); d != nil {
 		return d, nil
 	}
-	if err := prepare(opts); err != nil {
-		return nil, err
-	}
-	unlock, err := opts.patience.lock(opts.PinPath)
+	unlock, err := prepareLocked(opts)
 	if err != nil {
 		return nil, err
 	}

@@ -51,6 +51,14 @@ func prepare(opts Options) error {
 	return nil
 }
 
+// prepareLocked is prepare, and takes the lock under which pins are made.
+func prepareLocked(opts Options) (unlock func(), err error) {
+	if err := prepare(opts); err != nil {
+		return nil, err
+	}
+	return opts.patience.lock(opts.PinPath)
+}
+
 // mountBPFFS mounts a bpffs at /sys/fs/bpf if pinPath lies there and none is mounted.
 func mountBPFFS(pinPath string) (mounted bool, err error) {
 	if !mountable(pinPath) {

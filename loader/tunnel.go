@@ -3,7 +3,6 @@
 package loader
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/culvert-cni/culvert/bpf"
@@ -22,18 +21,7 @@ func (d *Datapath) CheckTunnel(ifindex int) error { return d.check(tunnelHooks()
 
 // DetachTunnel takes the programs off a device. It is idempotent, and no error that the
 // device is gone.
-func (d *Datapath) DetachTunnel(ifindex int) error {
-	unlock, err := d.Lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	var errs []error
-	for _, h := range tunnelHooks() {
-		errs = append(errs, d.detachTCX(h, ifindex), d.detachClsact(h, ifindex))
-	}
-	return errors.Join(errs...)
-}
+func (d *Datapath) DetachTunnel(ifindex int) error { return d.detachShared(tunnelHooks(), ifindex) }
 
 // Tunnels lists the devices that carry our programs for tunnels, in order.
 func (d *Datapath) Tunnels() ([]int, error) { return d.carriers("tunnel") }

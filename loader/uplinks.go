@@ -58,18 +58,7 @@ func (d *Datapath) OnUplinks() (bool, error) {
 }
 
 // DetachUplink takes the programs off a device. It is idempotent.
-func (d *Datapath) DetachUplink(ifindex int) error {
-	unlock, err := d.Lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	var errs []error
-	for _, h := range uplinkHooks() {
-		errs = append(errs, d.detachTCX(h, ifindex), d.detachClsact(h, ifindex))
-	}
-	return errors.Join(errs...)
-}
+func (d *Datapath) DetachUplink(ifindex int) error { return d.detachShared(uplinkHooks(), ifindex) }
 
 // IsFilterOf says whether a filter belongs to a pinPath.
 func IsFilterOf(f Filter, pinPath string) bool {
