@@ -15,6 +15,8 @@ import (
 
 	"github.com/culvert-cni/culvert/bpf"
 	"github.com/culvert-cni/culvert/cmd/internal/agent"
+	"github.com/culvert-cni/culvert/cmd/internal/kube"
+	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/loader"
 )
 
@@ -70,12 +72,12 @@ func newRoot(out, log io.Writer) *cobra.Command {
 func (o *options) flags(f *pflag.FlagSet) {
 	f.StringVar(&o.nodeName, "node-name", os.Getenv("NODE_NAME"), "name of this Node (environment: NODE_NAME)")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "file that says how to reach the API server; without it, as a pod does")
-	f.StringVar(&o.ranges, "ranges", "node", "where this node's ranges come from: its podCIDRs (node), or blocks of IPPools (pools)")
+	f.StringVar(&o.ranges, "ranges", string(kube.RangesNode), "where this node's ranges come from: its podCIDRs (node), or blocks of IPPools (pools)")
 	f.StringSliceVar(&o.clusterNet, "cluster-cidr", nil, "ranges of the whole cluster, to which nothing is masqueraded; other nodes' own are known without")
 	f.BoolVar(&o.Masquerade, "ip-masq", true, "masquerade what pods send out of the cluster")
 	f.IntVar(&o.MTU, "mtu", 0, "MTU of pods; 0: the narrowest uplink's, less what the tunnel takes where a node is reached by it")
 	f.StringVar(&o.tunnel, "tunnel", string(agent.TunnelAuto), "nodes reached by VXLAN: those on no subnet of ours (auto), all (always), none (never: the network knows the way)")
-	f.IntVar(&o.TunnelPort, "tunnel-port", 4789, "UDP port of VXLAN, the same on all nodes")
+	f.IntVar(&o.TunnelPort, "tunnel-port", netdev.TunnelPort, "UDP port of VXLAN, the same on all nodes")
 	f.StringVar(&o.ConfDir, "cni-conf-dir", "/etc/cni/net.d", `directory of `+agent.ConflistName+`; "": write none`)
 	f.StringVar(&o.CNIVersion, "cni-version", "", "version of CNI in the configuration; without it 1.1.0, or 1.0.0 for containerd before 2.0")
 	f.StringVar(&o.PinPath, "pin-path", loader.DefaultPinPath, "directory of the pins, on a bpffs")
@@ -91,7 +93,7 @@ func (o *options) check() error {
 	if o.nodeName == "" {
 		return fmt.Errorf("--node-name is missing: give the Node's name, or set NODE_NAME")
 	}
-	if o.ranges != "node" && o.ranges != "pools" {
+	if mode := kube.RangesMode(o.ranges); mode != kube.RangesNode && mode != kube.RangesPools {
 		return fmt.Errorf("--ranges %q: use node or pools", o.ranges)
 	}
 	switch o.Tunnel = agent.Tunnelling(o.tunnel); o.Tunnel {

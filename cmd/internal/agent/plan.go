@@ -189,8 +189,12 @@ func (p *planner) nodes() {
 	if p.Tunnel == TunnelAlways {
 		return
 	}
+	has := map[string]bool{}
+	for _, r := range p.plan.state.Remote {
+		has[r.Node] = true
+	}
 	for _, peer := range p.plan.state.Peers {
-		if !slices.ContainsFunc(p.plan.state.Remote, func(r kube.Range) bool { return r.Node == peer.Name }) {
+		if !has[peer.Name] {
 			continue
 		}
 		for _, a := range peer.Addrs {
