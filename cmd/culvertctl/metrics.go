@@ -7,14 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
-	"os"
-	"path/filepath"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/common/expfmt"
 	"github.com/spf13/cobra"
 
+	"github.com/culvert-cni/culvert/cmd/internal/file"
 	"github.com/culvert-cni/culvert/cmd/internal/metrics"
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
 	"github.com/culvert-cni/culvert/cmd/internal/podnet"
@@ -31,7 +31,7 @@ const metricsExample = `  culvertctl metrics
   culvertctl metrics --output-file /var/lib/node_exporter/textfile/culvert.prom`
 
 func newMetrics(a *app) *cobra.Command {
-	var file string
+	var path string
 	c := &cobra.Command{
 		Use:     "metrics",
 		Short:   "Print counters and gauges for Prometheus",
@@ -46,14 +46,14 @@ func newMetrics(a *app) *cobra.Command {
 			if err := writeMetrics(a, &text); err != nil {
 				return err
 			}
-			if file != "" {
-				return replaceFile(file, text.Bytes())
+			if path != "" {
+				return replaceFile(path, text.Bytes())
 			}
 			_, err := text.WriteTo(a.out)
 			return err
 		},
 	}
-	c.Flags().StringVar(&file, "output-file", "", "file to replace, in the place of stdout")
+	c.Flags().StringVar(&path, "output-file", "", "file to replace, in the place of stdout")
 	return c
 }
 
@@ -78,24 +78,13 @@ func writeMetrics(a *app, out io.Writer) error {
 	return nil
 }
 
-// replaceFile writes beside the file and renames. The name of what is unfinished is none
-// that the textfile collector reads (*.prom); everybody may read the file, as node_exporter
-// is not root.
-func replaceFile(file string, text []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*.tmp")
-	if err != nil {
-		return fmt.Errorf("write %s: %w: make the directory, or name another one", file, err)
+// replaceFile lets everybody read the file, as node_exporter is not root.
+func replaceFile(path string, text []byte) error {
+	err := file.Replace(path, text, 0o644)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: make the directory, or name another one", err)
 	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", file, err)
-	}
-	return os.Rename(f.Name(), file)
+	return err
 }
 
 // source is what metrics are read from.

@@ -12,6 +12,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/culvert-cni/culvert/cmd/internal/file"
 )
 
 const (
@@ -146,7 +148,8 @@ func (a *Agent) writeConflist(r *round, plan Plan) {
 	}
 	text, err := json.MarshalIndent(list, "", "  ")
 	if err == nil && !bytes.Equal(now, append(text, '\n')) {
-		err = replaceFile(path, append(text, '\n'), 0o600)
+		file.Sweep(path)
+		err = file.Replace(path, append(text, '\n'), 0o600)
 		if err == nil {
 			a.Log.Info("wrote the configuration", "path", path, "ranges", plan.state.Ranges, "mtu", plan.MTU)
 		}
@@ -218,37 +221,4 @@ func (a *Agent) shadowed() error {
 		}
 	}
 	return nil
-}
-
-// replaceFile writes beside the file and renames: whoever reads, sees the old text or the new
-// one, whole, also after a loss of power. Runtimes pass over names that end like the temporary
-// one's; what an earlier run left of these goes.
-func replaceFile(path string, text []byte, mode fs.FileMode) (err error) {
-	dir, base := filepath.Split(path)
-	left, _ := filepath.Glob(filepath.Join(dir, "."+base+".*.tmp"))
-	for _, old := range left {
-		_ = os.Remove(old)
-	}
-	f, err := os.CreateTemp(dir, "."+base+".*.tmp")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
-	}
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }

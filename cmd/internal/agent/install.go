@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/culvert-cni/culvert/cmd/internal/file"
 )
 
 // Programs are the binaries that Install copies where the runtime finds plugins.
@@ -43,5 +45,6 @@ func installFile(from, to string) (wrote bool, err error) {
 	if info, err := os.Stat(to); err == nil && bytes.Equal(now, text) && info.Mode().Perm() == 0o755 {
 		return false, nil
 	}
-	return true, replaceFile(to, text, 0o755)
+	file.Sweep(to)
+	return true, file.Replace(to, text, 0o755)
 }
