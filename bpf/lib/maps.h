@@ -4,6 +4,8 @@
 
 #include <linux/bpf.h>
 
+#include "address.h"
+#include "event.h"
 #include "types.h"
 
 #include <bpf/bpf_helpers.h>

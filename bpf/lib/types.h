@@ -220,39 +220,6 @@ struct remote {
 	__u32 pad;
 };
 
-enum address_kind : __u32 {
-	ADDRESS_LEASE = 0,   /* of an address: who has it, or had it last */
-	ADDRESS_OWNER = 1,   /* of an attachment: what it has; the key's addr is a hash of its names */
-	ADDRESS_CURSOR = 2,  /* of a set of ranges, by its first address: the one given last */
-	ADDRESS_REBUILT = 3, /* the one row that says that the pods that live have their leases */
-};
-
-enum address_state : __u32 {
-	ADDRESS_HELD = 1,
-	ADDRESS_RELEASED = 2,
-};
-
-#define OWNER_ADDRS 8
-
-/* addresses: what culvert-ipam gave. No program reads it (all text NUL-terminated). */
-struct address_key {
-	char network[64];
-	struct addr addr;
-	enum address_kind kind;
-	__u32 pad;
-};
-
-struct address {
-	__u64 since_ns; /* held, or released, since then */
-	char container[128];
-	char ifname[16]; /* in the container */
-	enum address_state state;
-	__u32 pad;
-	struct addr addrs[OWNER_ADDRS]; /* of an owner, and a cursor's one; unused: all zero */
-	__u64 netns;			/* of an owner: inode of its network namespace */
-	char netns_path[128];		/* of an owner */
-};
-
 enum hook : __u16 {
 	HOOK_FROM_POD = 1,
 	HOOK_TO_POD = 2,
@@ -291,48 +258,6 @@ struct counter {
 };
 
 /* A new reason has a name in maps/counter.go, a row in docs/maps.md and a test. */
-
-enum verdict : __u8 {
-	VERDICT_PASS = 1,     /* goes on: to the stack, or from it */
-	VERDICT_REDIRECT = 2, /* leaves the stack aside, to out_ifindex */
-	VERDICT_DROP = 3,
-	VERDICT_REDIRECTED = 4, /* comes from another hook's redirect, and passes */
-};
-
-/* events: one packet at one hook, as whoever traces wants it */
-struct event {
-	__u64 time_ns;
-	struct tuple tuple; /* as it came; not IP: zero, but ARP's sender and target */
-	struct tuple to;    /* as it leaves */
-	__u32 ifindex;	    /* the device of the hook */
-	__u32 out_ifindex;  /* of a redirect */
-	__u32 length;	    /* bytes of the frame; of a GSO packet, all of it */
-	__u16 ethertype;
-	enum hook hook;
-	enum drop_reason reason; /* of a drop */
-	enum verdict verdict;
-	__u8 tcp_flags;
-	__u8 icmp_type;
-	__u8 fragment; /* 1: the first, 2: a later one */
-	__u16 pad;
-};
-
-enum trace_flag : __u32 {
-	TRACE_DROPS_ONLY = 1 << 0,
-};
-
-/* trace: the one row (key 0) of who listens to `events`, and to what; zero: anything */
-struct trace_filter {
-	__u64 until_ns;	  /* 0: nobody listens. Who does moves it on, and may be killed */
-	__u64 lost;	  /* events for which there was no room */
-	struct addr host; /* source or destination, as it came or as it leaves */
-	__u32 ifindex;	  /* the pod's host side: packets there, and to or from its addresses */
-	enum trace_flag flags;
-	__u16 port; /* as host */
-	__u8 proto; /* ICMP: that of IPv6 too */
-	__u8 pad;
-	__u32 pad2;
-};
 
 enum feature : __u32 {
 	FEATURE_CONNTRACK = 1 << 0, /* programs were verified with the conntrack kfuncs */
