@@ -64,14 +64,14 @@ static __always_inline int tunnel_link(struct __sk_buff *skb)
 	return TO_STACK;
 }
 
-/* Tell the device where to. Over IPv4 the outer packet has no checksum, as RFC 7348 has it;
- * over IPv6 that would be against RFC 8200, and the far end drops it.
+/* Tell the device where to. The outer packet has a checksum over IPv4 too: it costs its sender nothing
+ * (the inner one's sum is part of it), and spares the far end from summing the inner packet once more.
  */
 static __noinline int tunnel_send(struct __sk_buff *skb, const struct pkt *p)
 {
 	struct remote *r = tunnel_remote(&p->tuple.dst);
 	struct bpf_tunnel_key key = { .tunnel_ttl = TUNNEL_TTL };
-	__u64 flags = BPF_F_ZERO_CSUM_TX;
+	__u64 flags = 0;
 
 	if (!r || (p->version == 6 && addr_is_v4(&p->tuple.dst)) || tunnel_link(skb))
 		return -DROP_NO_REMOTE;
