@@ -1,25 +1,28 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# make bench-cluster: what culvert costs a cluster, as ratios of interleaved rounds; the tables go to
-# docs/bench-cluster.md.
+# make bench-cluster: what culvert costs a cluster, as ratios of interleaved rounds in several clusters, since one
+# differs from the next by more than its rounds do; the tables go to docs/bench-cluster.md.
 #
 #   start   three nodes, PODS (100) pods on each created at once: time until the last is ready, with culvert and
-#           with bridge + host-local, in turns on the same nodes
+#           with bridge + host-local, in turns on the same nodes, each first as often as the other
 #   vxlan   round trips and one TCP stream (cubic) between pods of nodes in different subnets: culvert's tunnel, and
 #           what flannel has, bridge and the kernel's VXLAN with a route a node, on two hosts beside the nodes
 #
-#   bench.sh [PART...]      vxlan and start; the other part's figures stay as they were measured. ROUNDS (3 of start, 5 of vxlan), PODS, MODE (nftables), KEEP, UP, DOC as faults.sh has them
+#   bench.sh [PART...]      vxlan and start; the other part's figures stay as they were measured. CLUSTERS (3), and in each
+#                           ROUNDS (2 of start, 3 of vxlan); PODS, MODE (nftables), KEEP, UP (one cluster then), DOC as faults.sh has them
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 . "$root/test/lab/lib.sh"
 . "$root/test/lab/check.sh"
 . "$here/smoke.sh"
 . "$here/cluster.sh"
-: "${MODE:=nftables}" "${PODS:=100}" "${DOC:=$root/docs/bench-cluster.md}"
+: "${MODE:=nftables}" "${PODS:=100}" "${DOC:=$root/docs/bench-cluster.md}" "${CLUSTERS:=3}"
 : "${CNI:=culvert}"
 NODES=(n1 n2 n3) C=$(node_dir cluster)
 T=$(mktemp -d) RESULTS=$W/bench
+
+record() { :; } # as it is installed, without what tests put in its place
 
 cleanup() {
   local st=$?
@@ -32,6 +35,9 @@ cleanup() {
   "$LAB/cluster-down.sh" 8>&-
   exit "$st"
 }
+
+# result PART ROUND WHAT SIDE VALUE
+result() { jq -cn --arg r "$2" --arg w "$3" --arg s "$4" --argjson v "$5" '{round: $r, what: $w, side: $s, value: $v}' >>"$RESULTS/$1"; }
 
 # --- start
 many() { # many: all nodes' pods, as one list
@@ -78,15 +84,19 @@ start_round() { # start_round CNI: prints seconds
     jq --argjson s "$s" '[.items[].status.conditions[] | select(.type == "Ready") | .lastTransitionTime | fromdate] | max - $s'
   kubectl delete pod -l many=yes --now --wait >/dev/null 2>&1
 }
-part_start() {
-  local r c n
+part_start() { # part_start CLUSTER
+  local r c n order
   for n in "${NODES[@]}"; do cp "$root"/bin/ref/{bridge,host-local,portmap,bandwidth} "$(node_dir "$n")/cni-bin/"; done
   many >"$T/many.yaml"
-  for ((r = 0; r < ${ROUNDS:-3}; r++)); do for c in culvert bridge; do
-    start_round "$c" >"$T/seconds"
-    echo "# round $((r + 1)): $c: $(cat "$T/seconds") s"
-    jq -cn --arg c "$c" --argjson s "$(cat "$T/seconds")" --argjson r "$r" '{round: $r, what: "start", side: $c, value: $s}' >>"$RESULTS/start"
-  done; done
+  for ((r = 0; r < ${ROUNDS:-2}; r++)); do
+    order=(culvert bridge)
+    if (((r + $1) % 2)); then order=(bridge culvert); fi
+    for c in "${order[@]}"; do
+      start_round "$c" >"$T/seconds"
+      echo "# start $1.$r: $c: $(cat "$T/seconds") s"
+      result start "$1.$r" start "$c" "$(cat "$T/seconds")"
+    done
+  done
   use culvert
 }
 
@@ -120,13 +130,13 @@ vxlan_round() { # vxlan_round ROUND
   for i in 0 1; do for what in rr stream; do for side in culvert bridge; do
     local -n to=${side}_at
     case $what in
-      rr) v=$(from "$side" rr "${to[i]}:8082" 1) ;;
-      stream) v=$(from "$side" push "http://${to[i]}:8080/sink" 2) ;;
+      rr) v=$(from "$side" rr "${to[i]}:8082" 2) ;;
+      stream) v=$(from "$side" push "http://${to[i]}:8080/sink" 3) ;;
     esac
-    jq -cn --arg w "$what IPv$((i * 2 + 4))" --arg s "$side" --argjson v "$v" --argjson r "$1" '{round: $r, what: $w, side: $s, value: $v}' >>"$RESULTS/vxlan"
+    result vxlan "$1" "$what IPv$((i * 2 + 4))" "$side" "$v"
   done; done; done
 }
-part_vxlan() {
+part_vxlan() { # part_vxlan CLUSTER
   local n r
   for n in n1 n3; do cat <<Y; done | kubectl apply -f - >/dev/null
 ---
@@ -150,7 +160,8 @@ Y
   check "culvert's pods reach each other" wait_for 20 "culvert" from culvert get "http://${culvert_at[0]}:8080/"
   check "the rival's pods reach each other" wait_for 20 "rival" from bridge get "http://${bridge_at[0]}:8080/"
   [ "$failed" = 0 ] || return
-  for ((r = 0; r < ${ROUNDS:-5}; r++)); do vxlan_round "$r"; done
+  for ((r = 0; r < ${ROUNDS:-3}; r++)); do vxlan_round "$1.$r"; done
+  rivals_down
   kubectl delete pod bench-n1 bench-n3 --now >/dev/null 2>&1
 }
 
@@ -168,11 +179,16 @@ table() {
 lab_lock
 trap cleanup EXIT
 trap 'exit 130' INT TERM HUP
-[ -n "${UP:-}" ] || { mode=$MODE; prepare; check "the cluster comes up" cluster; [ "$failed" = 0 ] || exit 1; }
-parts=("$@")
+mode=$MODE parts=("$@")
 [ $# -gt 0 ] || parts=(vxlan start)
+if [ -n "${UP:-}" ]; then CLUSTERS=1; else prepare; fi
 mkdir -p "$RESULTS"
-for p in "${parts[@]}"; do rm -f "$RESULTS/$p"; "part_$p"; done
+for p in "${parts[@]}"; do rm -f "$RESULTS/$p"; done
+for ((k = 0; k < CLUSTERS; k++)); do
+  [ -n "${UP:-}" ] || check "cluster $k comes up" cluster
+  [ "$failed" = 0 ] || exit 1
+  for p in "${parts[@]}"; do "part_$p" "$k"; done
+done
 table | tee "$T/table"
 if [ -e "$RESULTS/vxlan" ] && [ -e "$RESULTS/start" ]; then
   {
