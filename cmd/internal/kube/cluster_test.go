@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
-	"github.com/culvert-cni/culvert/cmd/internal/kube/apitest"
+	"github.com/culvert-cni/culvert/test/apitest"
 )
 
 // server is an API server, true or not.

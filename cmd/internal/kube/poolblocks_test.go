@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
-	"github.com/culvert-cni/culvert/cmd/internal/kube/apitest"
 	"github.com/culvert-cni/culvert/cmd/internal/netconf"
+	"github.com/culvert-cni/culvert/test/apitest"
 )
 
 func aPool(name, cidr string, blockSize int32, change ...func(*v1alpha1.IPPoolSpec)) *v1alpha1.IPPool {

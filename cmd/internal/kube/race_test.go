@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
-	"github.com/culvert-cni/culvert/cmd/internal/kube/apitest"
+	"github.com/culvert-cni/culvert/test/apitest"
 )
 
 // slow is pace for many agents in one process.

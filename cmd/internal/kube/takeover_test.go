@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/culvert-cni/culvert/cmd/internal/kube/apitest"
+	"github.com/culvert-cni/culvert/test/apitest"
 )
 
 // What a controller does when a Node is deleted and made again: the range goes to whoever asks

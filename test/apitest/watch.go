@@ -64,6 +64,6 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, t target, down <-
 }
 
 // Clients decode a watch's objects by these.
-var kinds = map[string]string{"nodes": "Node", "pods": "Pod", "namespaces": "Namespace", "ippools": "IPPool", "ipblocks": "IPBlock"}
+var kinds = map[string]string{"nodes": "Node", "pods": "Pod", "events": "Event", "namespaces": "Namespace", "ippools": "IPPool", "ipblocks": "IPBlock"}
 
-var versions = map[string]string{"nodes": "v1", "pods": "v1", "namespaces": "v1", "ippools": "culvert.dev/v1alpha1", "ipblocks": "culvert.dev/v1alpha1"}
+var versions = map[string]string{"nodes": "v1", "pods": "v1", "events": "v1", "namespaces": "v1", "ippools": "culvert.dev/v1alpha1", "ipblocks": "culvert.dev/v1alpha1"}

@@ -8,6 +8,7 @@ package apitest
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -15,7 +16,10 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/rest"
 )
 
@@ -42,10 +46,16 @@ type Server struct {
 	asked   map[string]int
 }
 
-// New starts a server that ends with the test.
-func New(t testing.TB) *Server {
+// New starts a server that ends with the test. It listens on loopback, or where it is told to, as in a
+// namespace that the agents' nodes reach.
+func New(t testing.TB, on ...net.Listener) *Server {
 	s := &Server{objects: map[string]map[string]object{}, grown: make(chan struct{}), down: make(chan struct{}), asked: map[string]int{}}
-	s.http = httptest.NewServer(s)
+	s.http = httptest.NewUnstartedServer(s)
+	for _, l := range on {
+		s.http.Listener.Close()
+		s.http.Listener = l
+	}
+	s.http.Start()
 	t.Cleanup(func() {
 		s.SetDown(true)
 		s.http.Close()
@@ -120,7 +130,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	t := parsePath(r.URL.Path)
-	verb := map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodDelete: "delete", http.MethodGet: "get"}[r.Method]
+	verb := verbs[r.Method]
 	if t.name == "" && r.Method == http.MethodGet {
 		verb = "list"
 		if r.URL.Query().Get("watch") != "" {
@@ -139,6 +149,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.one(w, r, verb, t)
 	}
 }
+
+var verbs = map[string]string{http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "patch",
+	http.MethodDelete: "delete", http.MethodGet: "get"}
 
 func (s *Server) list(t target, selector string) object {
 	s.mu.Lock()
@@ -183,6 +196,13 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, verb string, t targ
 	case verb == "delete":
 		s.put(t, was, nil)
 		s.reply(w, http.StatusOK, object{"kind": "Status", "apiVersion": "v1", "status": "Success"})
+	case verb == "patch":
+		patched, err := patch(t.resource, was, body)
+		if err != nil {
+			s.refuse(w, http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, err.Error())
+			return
+		}
+		s.reply(w, http.StatusOK, s.put(t, was, merged(was, patched, t.subresource)))
 	default:
 		s.reply(w, http.StatusOK, s.put(t, was, merged(was, body, t.subresource)))
 	}
@@ -201,3 +221,11 @@ func merged(was, body object, subresource string) object {
 	}
 	return to
 }
+
+// patch does a strategic merge, the one kind that agents use.
+func patch(resource string, was, with object) (object, error) {
+	return strategicpatch.StrategicMergeMapPatch(runtime.DeepCopyJSON(was), with, patchable[resource])
+}
+
+// patchable tell what lists are merged by, as a Node's conditions by their type.
+var patchable = map[string]any{"nodes": corev1.Node{}, "events": corev1.Event{}}
