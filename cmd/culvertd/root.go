@@ -107,6 +107,12 @@ func (o *options) check() error {
 	if o.TunnelPort < 1 || o.TunnelPort > 65535 {
 		return fmt.Errorf("--tunnel-port %d: use 1 to 65535", o.TunnelPort)
 	}
+	if o.gcGrace < 0 {
+		return fmt.Errorf("--gc-grace %s: use a time, or 0 for never", o.gcGrace)
+	}
+	if o.nodeGrace <= 0 {
+		return fmt.Errorf("--node-grace %s: use a time above 0", o.nodeGrace)
+	}
 	o.ClusterCIDR = nil
 	for _, s := range o.clusterNet {
 		p, err := netip.ParsePrefix(s)

@@ -21,7 +21,9 @@ func TestOptions(t *testing.T) {
 		{"--node-name=n --tunnel-port=0", "--tunnel-port 0"},
 		{"--node-name=n --cluster-cidr=10.0.0.0/8,x", `--cluster-cidr "x"`},
 		{"--node-name=n --log-level=loud", `--log-level "loud"`},
-		{"--node-name=n --kubeconfig=/nowhere", "/nowhere"},
+		{"--node-name=n --gc-grace=-1s", "--gc-grace -1s"},
+		{"--node-name=n --node-grace=0", "--node-grace 0s"},
+		{"--node-name=n --kubeconfig=/nowhere", `--kubeconfig "/nowhere"`},
 		{"--node-name=n extra", `unknown command "extra"`},
 	} {
 		root := newRoot(new(bytes.Buffer), new(bytes.Buffer))

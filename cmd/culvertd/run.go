@@ -24,6 +24,10 @@ import (
 // run puts the agent together and works until ctx ends.
 func run(ctx context.Context, o *options, log *slog.Logger) error {
 	klog.SetSlogLogger(log.With("from", "client-go"))
+	config, err := apiConfig(o.kubeconfig) // the last that may be wrong of the command line: before anything is touched
+	if err != nil {
+		return err
+	}
 	handle, err := netdev.Open()
 	if err != nil {
 		return err
@@ -31,10 +35,6 @@ func run(ctx context.Context, o *options, log *slog.Logger) error {
 	defer handle.Close()
 	n := &node{net: handle, pinPath: o.PinPath, log: log, loads: mayLoad()}
 	load(n, log)
-	config, err := apiConfig(o.kubeconfig)
-	if err != nil {
-		return err
-	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("make client of the API server: %w", err)
@@ -81,7 +81,12 @@ func work(ctx context.Context, o *options, a *agent.Agent, cluster *kube.Cluster
 		return nil
 	})
 	if o.listen != "" {
-		group.Go(func() error { return agent.Serve(ctx, o.listen, a.Handler(newMetrics(o, a))) })
+		group.Go(func() error {
+			if err := agent.Serve(ctx, o.listen, a.Handler(newMetrics(o, a))); err != nil {
+				return fmt.Errorf("--listen %q: %w", o.listen, err)
+			}
+			return nil
+		})
 	}
 	if runtime != nil && o.gcGrace > 0 {
 		c := &agent.Collector{Sandboxes: runtime, Attachments: &attachments{pinPath: o.PinPath, log: log}, Grace: o.gcGrace, Log: log}
@@ -102,12 +107,11 @@ func apiConfig(kubeconfig string) (*rest.Config, error) {
 	var config *rest.Config
 	var err error
 	if kubeconfig == "" {
-		config, err = rest.InClusterConfig()
-	} else {
-		config, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
+		if config, err = rest.InClusterConfig(); err != nil {
+			return nil, fmt.Errorf("find the API server as a pod does, without --kubeconfig: %w", err)
+		}
+	} else if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+		return nil, fmt.Errorf("--kubeconfig %q: %w", kubeconfig, err)
 	}
 	config.UserAgent = "culvertd/" + version
 	return config, nil
