@@ -68,18 +68,26 @@ type mesh struct {
 func newMesh(t *testing.T, nodes int, ways func(i, j int) linkage, expected ...string) *mesh {
 	t.Helper()
 	m := &mesh{wire(t, netns.Layout{Nodes: nodes}, expected...), ways}
+	m.part(t)
 	for _, n := range m.Nodes {
-		for _, to := range m.Nodes {
+		m.plan(t, n).apply(t, n)
+	}
+	return m
+}
+
+// part takes away the ways to other nodes' pods: the network between the nodes knows no pod.
+func (c *cluster) part(t *testing.T) {
+	t.Helper()
+	for _, n := range c.Nodes {
+		for _, to := range c.Nodes {
 			for _, v := range families {
-				m.Outside().IP(t, fmt.Sprintf("route replace blackhole %s", to.PodRange(v)))
+				c.Outside().IP(t, fmt.Sprintf("route replace blackhole %s", to.PodRange(v)))
 				if to != n {
 					n.IP(t, fmt.Sprintf("route del %s", to.PodRange(v)))
 				}
 			}
 		}
-		m.plan(t, n).apply(t, n)
 	}
-	return m
 }
 
 // tunnelAddr is the node's as other nodes' pods see it.
