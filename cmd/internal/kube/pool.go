@@ -9,6 +9,7 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -74,6 +75,14 @@ func capacity(p netip.Prefix) int64 {
 	default:
 		return 1<<hostBits - 2
 	}
+}
+
+// sizeOf says a capacity that was cut off as the power of two that it is near to.
+func sizeOf(p netip.Prefix, capacity int64) string {
+	if hostBits := p.Addr().BitLen() - p.Bits(); hostBits > 30 && capacity > 0 {
+		return "2^" + strconv.Itoa(hostBits)
+	}
+	return strconv.FormatInt(capacity, 10)
 }
 
 // capacityOf is how many addresses pods can have of a block, less those reserved.

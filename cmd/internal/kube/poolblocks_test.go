@@ -4,6 +4,7 @@ package kube
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 	"testing"
@@ -168,7 +169,7 @@ func TestPoolsByAnnotation(t *testing.T) {
 
 func TestStatus(t *testing.T) {
 	s := apitest.New(t)
-	s.Apply(t, "nodes", aNode("a", "192.0.2.1", "10.200.1.0/24"))
+	s.Apply(t, "nodes", aNode("a", "192.0.2.1", "10.200.1.0/24", "fd00:200:0:1::/64"))
 	s.Apply(t, "pods", aPod("a", "web", "10.200.1.7"))
 	a := start(t, s, "a", RangesNode)
 	for _, addr := range []string{"10.200.1.4", "10.200.1.3", "10.200.1.7", "10.200.1.9"} {
@@ -176,17 +177,21 @@ func TestStatus(t *testing.T) {
 	}
 	a.drop("10.200.1.4")
 	a.drop("10.200.1.3")
-	var got v1alpha1.IPBlockStatus
+	var got, wide v1alpha1.IPBlockStatus
 	until(t, func() bool {
-		got = blocks(t, a)["10-200-1-0-24"].Status
-		return len(got.Allocations) == 2 && len(got.Released) == 2
+		all := blocks(t, a)
+		got, wide = all["10-200-1-0-24"].Status, all["fd00-200-0-1---64"].Status
+		return len(got.Allocations) == 2 && len(got.Released) == 2 && wide.Capacity > 0
 	}, func() string { return fmt.Sprintf("status: %+v", got) })
 	web := got.Allocations[0]
 	if web.Ordinal != 7 || web.Address != "10.200.1.7" || web.Namespace != "default" || web.Pod != "web" || web.Container != "c-10.200.1.7" || web.Since.IsZero() {
 		t.Errorf("allocation: %+v", web)
 	}
-	if got.Capacity != 253 || got.Used != 2 || got.Next != 10 || fmt.Sprint(got.Released) != "[4 3]" {
+	if got.Capacity != 253 || got.Size != "253" || got.Used != 2 || got.Next != 10 || fmt.Sprint(got.Released) != "[4 3]" {
 		t.Errorf("status: %+v", got)
+	}
+	if wide.Capacity != math.MaxInt32 || wide.Size != "2^64" {
+		t.Errorf("status of a wide range: %+v", wide)
 	}
 }
 

@@ -85,6 +85,7 @@ func (p *pass) podNames() map[netip.Addr]pod {
 
 func (p *pass) statusOf(b block, names map[netip.Addr]pod) v1alpha1.IPBlockStatus {
 	s := v1alpha1.IPBlockStatus{Capacity: int32(p.capacityOf(b)), Next: min(2, capacity(b.prefix)-1)}
+	s.Size = sizeOf(b.prefix, int64(s.Capacity))
 	since := map[string]metav1.Time{}
 	for _, a := range b.object.Status.Allocations {
 		since[a.Address+a.Container] = a.Since

@@ -84,7 +84,7 @@ type IPPoolList struct {
 // +kubebuilder:printcolumn:name="Node",type=string,JSONPath=`.spec.node`
 // +kubebuilder:printcolumn:name="Pool",type=string,JSONPath=`.spec.pool`
 // +kubebuilder:printcolumn:name="Used",type=integer,JSONPath=`.status.used`
-// +kubebuilder:printcolumn:name="Of",type=integer,JSONPath=`.status.capacity`
+// +kubebuilder:printcolumn:name="Of",type=string,JSONPath=`.status.size`
 // +kubebuilder:printcolumn:name="Via",type=string,JSONPath=`.spec.via`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type IPBlock struct {
@@ -114,6 +114,10 @@ type IPBlockSpec struct {
 type IPBlockStatus struct {
 	// Capacity is how many addresses pods can have of the range, 2^31-1 if there are more.
 	Capacity int32 `json:"capacity"`
+	// Size is capacity for people: the number, or a power of two where capacity cannot say it.
+	//
+	// +optional
+	Size string `json:"size,omitempty"`
 	// Used is how many of them pods have.
 	Used int32 `json:"used"`
 	// Allocations by ordinal: the address less the first of the range. At most 4,096 are listed.
