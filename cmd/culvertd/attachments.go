@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
 
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -28,7 +29,12 @@ type attachments struct {
 	log     *slog.Logger
 }
 
-// List implements agent.Attachments.
+// processNetns begins the path of a namespace that is a process's. Runtimes with CRI keep pods'
+// namespaces mounted; a container whose namespace is its process's was started beside the
+// runtime, as nerdctl does on any network whose configuration it finds, and is no sandbox.
+const processNetns = "/proc/"
+
+// List implements agent.Attachments. Those of containers beside the runtime are not among them.
 func (a *attachments) List() ([]agent.Attachment, error) {
 	opts := loader.Options{PinPath: a.pinPath}
 	dp, err := loader.Open(opts)
@@ -40,8 +46,9 @@ func (a *attachments) List() ([]agent.Attachment, error) {
 	}
 	defer dp.Close()
 	var list []agent.Attachment
+	others := map[maps.Owner]bool{}
 	add := func(o maps.Owner, age time.Duration) {
-		if o.Network == agent.NetworkName {
+		if o.Network == agent.NetworkName && !others[o] {
 			list = append(list, agent.Attachment{Owner: o, Age: age})
 		}
 	}
@@ -49,6 +56,7 @@ func (a *attachments) List() ([]agent.Attachment, error) {
 		if err != nil {
 			return nil, err
 		}
+		others[row.Owner] = strings.HasPrefix(row.NetnsPath, processNetns)
 		add(row.Owner, clock(unix.CLOCK_BOOTTIME)-time.Duration(row.Generation))
 	}
 	table, err := loader.OpenAddresses(opts)

@@ -213,7 +213,8 @@ func TestPrivilegedAgentFull(t *testing.T) {
 	})
 }
 
-// What no sandbox has goes, rows and address alike; another network's stays.
+// What no sandbox has goes, rows and address alike; another network's stays, and that of a
+// container beside the runtime, which has no sandbox.
 func TestPrivilegedAgentCollects(t *testing.T) {
 	onNode(t, func(b *bed) {
 		if err := b.Sync(t.Context()); err != nil {
@@ -223,10 +224,16 @@ func TestPrivilegedAgentCollects(t *testing.T) {
 			return maps.Owner{Network: network, Container: id, IfName: "eth0"}
 		}
 		lost, alive, other := owner(agent.NetworkName, "lost"), owner(agent.NetworkName, "alive"), owner("other", "lost")
+		beside := owner(agent.NetworkName, "beside")
 		err := b.node.with(func(dp *loader.Datapath) error {
 			var errs []error
-			for i, o := range []maps.Owner{lost, alive, other} {
-				errs = append(errs, dp.Maps.Ifaces.Put(maps.Iface{Ifindex: 1000 + i, Owner: o, Generation: 1, Addrs: []netip.Addr{netip.MustParseAddr("10.1.1.5")}}))
+			for i, o := range []maps.Owner{lost, alive, other, beside} {
+				path := "/var/run/netns/cni-" + o.Container
+				if o == beside {
+					path = "/proc/4711/ns/net"
+				}
+				errs = append(errs, dp.Maps.Ifaces.Put(maps.Iface{Ifindex: 1000 + i, Owner: o, Generation: 1, NetnsPath: path,
+					Addrs: []netip.Addr{netip.MustParseAddr("10.1.1.5")}}))
 			}
 			return errors.Join(errs...)
 		})
@@ -240,6 +247,7 @@ func TestPrivilegedAgentCollects(t *testing.T) {
 		defer a.Close()
 		addr := netip.MustParseAddr("10.1.1.5")
 		if err := errors.Join(a.PutTenant(maps.Tenant{Owner: lost, Addrs: []netip.Addr{addr}, Since: 1}),
+			a.PutTenant(maps.Tenant{Owner: beside, Since: 1}),
 			a.Claim(maps.Lease{Addr: addr, Owner: lost, State: maps.AddressHeld, Since: 1})); err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +269,8 @@ func TestPrivilegedAgentCollects(t *testing.T) {
 			if !errors.Is(err1, maps.ErrNotFound) {
 				t.Errorf("its row: %v", err1)
 			}
-			return errors.Join(err2, err3)
+			_, err4 := dp.Maps.Ifaces.Get(1003)
+			return errors.Join(err2, err3, err4)
 		})
 		if err != nil {
 			t.Error(err)
