@@ -18,8 +18,8 @@ const uninstallHelp = `Take everything of culvert's under one --pin-path off thi
 
 Programs on uplinks, lo, the cgroups and pods' devices, sysctls of lo that hostPorts
 needed, the tunnel to other nodes, routes with culvert's protocol numbers and the pins
-go. Forwarding stays on, the bpffs mounted, and every file where it is: take the
-network's configuration out of the runtime's directory first, and end culvertd, or they
+go. Forwarding stays on, the bpffs mounted, and every file where it is: end the pods, then
+take the network's configuration out of the runtime's directory, and end culvertd, or they
 bring all of it back.
 
 While pods are there it refuses. With --force they lose their network, or, behind
