@@ -89,7 +89,7 @@ int to_uplink(struct __sk_buff *skb)
 	if (parse(skb, &p) != CONTINUE)
 		return TC_ACT_UNSPEC;
 
-	return finish(skb, &p, HOOK_TO_UPLINK, stack_to_wire(skb, &p, true));
+	return finish(skb, &p, HOOK_TO_UPLINK, stack_to_wire(skb, &p, HOOK_TO_UPLINK));
 }
 
 /* Another node's pods to anywhere: tc ingress of the tunnel device. There is no frame there that
@@ -123,7 +123,7 @@ int to_tunnel(struct __sk_buff *skb)
 	if (parse(skb, &p) != CONTINUE || !addr_is_unicast(&p.tuple.dst))
 		return TC_ACT_UNSPEC;
 	if (!redirected)
-		verdict = stack_to_wire(skb, &p, false);
+		verdict = stack_to_wire(skb, &p, HOOK_TO_TUNNEL);
 	if (verdict >= 0)
 		verdict = tunnel_send(skb, &p);
 	if (redirected && verdict == TO_STACK)

@@ -140,6 +140,7 @@ func (s *stage) addHostports() {
 
 // What config, nonmasq and excluded hold.
 var (
+	formerAddrs    = []netip.Addr{v4.client2, v6.client2}
 	poolRanges     = []model.Range{{First: 32768, Last: 33767}, {First: 40000, Last: 40000}}
 	nonmasqRanges  = []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.PrefixFrom(v4.client2, 32), netip.PrefixFrom(v6.client2, 128)}
 	excludedRanges = []netip.Prefix{netip.PrefixFrom(v6.node2, 128)}
@@ -189,6 +190,11 @@ func (s *stage) addRanges() {
 		conf.PortCount += uint32(r.Last-r.First) + 1
 	}
 	conf.Uplinks[0] = bpf.DatapathUplink{Ifindex: uint32(s.uplink.Index), Addr4: packet.Addr(s.address(v4)), Addr6: packet.Addr(s.address(v6))}
+	// It stands for the tunnel's device too, with the range that its node had before.
+	conf.Uplinks[1] = bpf.DatapathUplink{Ifindex: uint32(s.uplink.Index), Addr4: packet.Addr(formerAddrs[0]), Addr6: packet.Addr(formerAddrs[1])}
+	for _, u := range conf.Uplinks[:2] {
+		s.Tunnel = append(s.Tunnel, u.Addr4.Ip, u.Addr6.Ip)
+	}
 	packet.Put(s, s.maps.Config, uint32(0), conf)
 	far := func(kind bpf.DatapathRemoteKind, ifindex int, ranges []netip.Prefix) {
 		for _, r := range ranges {

@@ -70,7 +70,12 @@ func (n *node) masked(f family, o opener) flow {
 // leaves sends the request to the wire and notes what it said there.
 func (n *node) leaves(fl *flow) packet.Out {
 	n.Helper()
-	out := n.toUplink(fl.in)
+	return n.leavesBy(fl, n.toUplink)
+}
+
+func (n *node) leavesBy(fl *flow, way func(packet.Packet) packet.Out) packet.Out {
+	n.Helper()
+	out := way(fl.in)
 	n.verdict(out, packet.Unspec)
 	key, _ := fl.keys()
 	row, ok := packet.Get[bpf.DatapathFlow](n, n.maps.Halfopen, key)

@@ -60,10 +60,12 @@ func (n *node) tunneled(out packet.Out, want packet.Packet) {
 }
 
 // What the stack sends to another node's pod goes there as it is, a masqueraded pod's too, over
-// either family; the narrowest range counts.
+// either family, and whatever it has for its source while the tunnel's own is not known; the
+// narrowest range counts.
 func TestPrivilegedToTunnel(t *testing.T) {
 	eachFamily(t, func(n *node, f family) {
 		n.masks(4)
+		packet.Put(n, n.maps.Config, uint32(0), bpf.DatapathNodeConfig{})
 		for _, endpoint := range []netip.Addr{v4.gateway, v6.gateway} {
 			n.remote(f.client, 24, remoteTunnel, endpoint)
 			for _, o := range openers {

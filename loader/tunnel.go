@@ -24,20 +24,25 @@ func (d *Datapath) CheckTunnel(ifindex int) error { return d.check(tunnelHooks()
 func (d *Datapath) DetachTunnel(ifindex int) error { return d.detachShared(tunnelHooks(), ifindex) }
 
 // Tunnels lists the devices that carry our programs for tunnels, in order.
-func (d *Datapath) Tunnels() ([]int, error) { return d.carriers("tunnel") }
+func (d *Datapath) Tunnels() ([]int, error) {
+	_, tunnels, err := d.Carriers()
+	return tunnels, err
+}
 
-// carriers lists the devices of a kind that carry a program of ours, in order.
-func (d *Datapath) carriers(kind string) ([]int, error) {
+// Carriers is Uplinks and Tunnels by one look.
+func (d *Datapath) Carriers() (uplinks, tunnels []int, err error) {
 	list, err := attachments(d.dirs)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var ifindexes []int
+	on := map[string][]int{}
 	for _, a := range list {
-		if a.hook.device == kind && !a.hook.egress && !a.stale() {
-			ifindexes = append(ifindexes, a.ifindex)
+		if kind := a.hook.device; (kind == "uplink" || kind == "tunnel") && !a.hook.egress && !a.stale() {
+			on[kind] = append(on[kind], a.ifindex)
 		}
 	}
-	slices.Sort(ifindexes)
-	return slices.Compact(ifindexes), nil
+	for _, ifindexes := range on {
+		slices.Sort(ifindexes)
+	}
+	return slices.Compact(on["uplink"]), slices.Compact(on["tunnel"]), nil
 }

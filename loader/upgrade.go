@@ -27,7 +27,10 @@ type attachment struct {
 }
 
 // Uplinks lists the devices that carry our programs for uplinks, in order.
-func (d *Datapath) Uplinks() ([]int, error) { return d.carriers("uplink") }
+func (d *Datapath) Uplinks() ([]int, error) {
+	uplinks, _, err := d.Carriers()
+	return uplinks, err
+}
 
 // Sweep removes the pins of links whose device is gone. It is idempotent.
 func (d *Datapath) Sweep() error {

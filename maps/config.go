@@ -42,7 +42,8 @@ func (r PortRange) Count() int { return max(0, int(r.Last)-int(r.First)+1) }
 
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// UplinkAddr is what packets that are masqueraded leave a device with.
+// UplinkAddr is what packets that are masqueraded leave a device with. A tunnel's may have several,
+// of which the first is used, and what has another's for its source leaves as it is.
 type UplinkAddr struct {
 	Ifindex      int
 	Addr4, Addr6 netip.Addr // zero: the device has none of the family
@@ -54,7 +55,7 @@ type NodeConfig struct {
 	Schema   uint32
 	Features Features
 	Ports    []PortRange  // source ports of masqueraded flows; in order, none twice
-	Uplinks  []UplinkAddr // for kernels whose FIB does not tell the address
+	Uplinks  []UplinkAddr // the tunnel's, then uplinks' for kernels whose FIB does not tell them
 	// NetnsCookie is that of the node's network namespace, 0 before a hostPort was open on
 	// loopback.
 	NetnsCookie uint64

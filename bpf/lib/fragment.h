@@ -74,3 +74,12 @@ static __noinline int fragment_restore(struct pkt *p, enum side side)
 	p->tuple.side = first->tuple.side;
 	return 1;
 }
+
+/* A packet that the stack sends, and whose source may change: its fragments follow each other. */
+static __always_inline void fragment_leave(struct pkt *p)
+{
+	if (p->fragment == FIRST_FRAGMENT)
+		p->orphaned = !fragment_begin(p, SIDE_WIRE);
+	if (p->fragment == LATER_FRAGMENT && !fragment_restore(p, SIDE_WIRE))
+		p->orphaned = 1;
+}

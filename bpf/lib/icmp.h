@@ -178,6 +178,11 @@ static __always_inline struct flow *quoted_row(const struct tuple *key, const st
 	return f && f->src_generation == generation && !flow_expired(f, q, half) ? f : NULL;
 }
 
+static __always_inline bool leaves_stack(enum hook hook)
+{
+	return hook == HOOK_TO_UPLINK || hook == HOOK_TO_TUNNEL;
+}
+
 /* The row of the packets that go the other way than the quoted one did. The stack's own
  * flows come first at its hooks: there the quoted packet is as the stack knows it. A pod
  * may speak of its own flows alone.
@@ -196,8 +201,8 @@ static __noinline struct flow *quoted_flow(const struct pkt *p, const struct pkt
 	/* What a pod would answer comes from the pod: nobody on the wire or lo has seen the question. */
 	if (generation && (hook == HOOK_FROM_UPLINK || hook == HOOK_FROM_HOST))
 		return NULL;
-	if (hook == HOOK_TO_UPLINK || hook == HOOK_TO_POD) {
-		key->side = hook == HOOK_TO_UPLINK ? SIDE_WIRE : SIDE_STACK;
+	if (leaves_stack(hook) || hook == HOOK_TO_POD) {
+		key->side = leaves_stack(hook) ? SIDE_WIRE : SIDE_STACK;
 		f = quoted_row(key, q, generation);
 		key->side = SIDE_FAST;
 	}
@@ -207,7 +212,7 @@ static __noinline struct flow *quoted_flow(const struct pkt *p, const struct pkt
 /* Carry an error to who sent the packet that it is about, by the way of his flow. */
 static __noinline int carry_error(struct __sk_buff *skb, struct pkt *p, enum hook hook)
 {
-	bool in = hook != HOOK_TO_UPLINK && hook != HOOK_TO_POD, hop;
+	bool in = !leaves_stack(hook) && hook != HOOK_TO_POD, hop;
 	struct pod *to = NULL;
 	struct flow *f, out;
 	struct tuple key;
@@ -220,8 +225,12 @@ static __noinline int carry_error(struct __sk_buff *skb, struct pkt *p, enum hoo
 	if (!f || (!in && !(f->flags & FLOW_TRANSLATE)))
 		return TO_STACK;
 	out = *f;
-	/* Whoever says it, about what he passed on, but the pod, which nobody knows. */
-	if (!addr_equal(&p->tuple.src, &q.tuple.dst) && !(hook == HOOK_FROM_POD && (f->flags & FLOW_TRANSLATE)))
+	/* Whoever says it, about what he passed on, but the pod, which nobody knows, and strangers, whom a
+	 * tunnel's far end does not hear.
+	 */
+	if (!addr_equal(&p->tuple.src, &q.tuple.dst) &&
+	    !(hook == HOOK_FROM_POD && (f->flags & FLOW_TRANSLATE)) &&
+	    !(hook == HOOK_TO_TUNNEL && !f->src_generation))
 		out.src = p->tuple.src;
 	action = in ? f->action : TO_STACK;
 	if (f->dst_generation) {

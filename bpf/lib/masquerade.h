@@ -3,6 +3,9 @@
  * last thing before the wire, behind the stack, so netfilter sees the pod's own address
  * in both directions. A flow's request row is of side "wire"; its reply row, in
  * from_uplink, gives the packet back to the stack.
+ *
+ * So does what is no pod's leave by the tunnel, if its source is not the tunnel's: a service's call
+ * of the node's own has the uplink's, as its socket chose it by the way to the service's address.
  */
 #pragma once
 
@@ -11,7 +14,7 @@
 #include "fragment.h"
 #include "nat.h"
 
-/* The address that the uplink has in config. */
+/* The address that the device has in config; of several the first. */
 static __always_inline bool config_address(struct __sk_buff *skb, const struct pkt *p, struct addr *a)
 {
 	__u32 key = 0;
@@ -50,6 +53,39 @@ __noinline int uplink_address(struct __sk_buff *skb, struct pkt *p, struct addr 
 	return p->version == 4 ? fib.ipv4_src != 0 : !addr_is_zero(a) && !addr_is_link_local6(a);
 }
 
+/* Would the tunnel's far end not take the source from us? It takes the tunnel device's addresses,
+ * those of the ranges that the node had before too. Where none is known, all may be.
+ */
+static __noinline int is_strange(struct __sk_buff *skb, const struct pkt *p)
+{
+	__u32 key = 0;
+	struct node_config *node = bpf_map_lookup_elem(&config, &key);
+	const struct addr *own;
+	int strange = 0;
+
+	if (!node || !addr_is_unicast(&p->tuple.src)) /* a martian */
+		return 0;
+	for (int i = 0; i < UPLINKS; i++) {
+		if (node->uplinks[i].ifindex != skb->ifindex)
+			continue;
+		own = p->version == 4 ? &node->uplinks[i].addr4 : &node->uplinks[i].addr6;
+		if (addr_equal(own, &p->tuple.src))
+			return 0;
+		if (!addr_is_zero(own))
+			strange = 1;
+	}
+	return strange;
+}
+
+/* The address for the flow that masquerade_open opens; one of the host's keeps its own. */
+static __always_inline bool masquerade_address(struct __sk_buff *skb, struct pkt *p, __u64 generation,
+					       struct addr *a)
+{
+	if (p->strange)
+		return config_address(skb, p, a);
+	return !generation || uplink_address(skb, p, a);
+}
+
 /* Below the pool: for a connection whose row is lost, and with it its port. One of the
  * pool could be that of another lost one, which lives on at the far side and would not
  * reset this one.
@@ -59,16 +95,16 @@ static __always_inline __u16 stray_port(void)
 	return 1024 + bpf_get_prandom_u32() % (20000 - 1024);
 }
 
-/* Open the flow of a packet that leaves by this uplink and must not say its source; one
- * of the host's (generation 0) keeps its address and gets another port. FLOW_OPENED, or a
- * drop.
+/* Open the flow of a packet that leaves by this device and must not say its source; one
+ * of the host's (generation 0) that may keeps its address and gets another port.
+ * FLOW_OPENED, or a drop.
  */
 static __noinline int masquerade_open(struct __sk_buff *skb, struct pkt *p, __u64 generation)
 {
 	struct flow f;
 
 	flow_request(&f, p, generation);
-	if (generation && !uplink_address(skb, p, &f.src))
+	if (!masquerade_address(skb, p, generation, &f.src))
 		return -DROP_NO_ADDRESS;
 	f.action = FLOW_TO_STACK;
 	f.flags = FLOW_MASQUERADE | FLOW_TRANSLATE;
@@ -87,24 +123,34 @@ static __noinline int masquerade_open(struct __sk_buff *skb, struct pkt *p, __u6
 	return FLOW_OPENED;
 }
 
-/* May the packet that no row knows stay as it is? An answer to what the stack brought the
- * pod must: netfilter's conntrack knows it, or a row of note_stack_request.
+/* Does the packet answer what the stack brought? netfilter's conntrack knows it, or a row of
+ * note_stack_request.
  */
-static __noinline int masquerade_spares(struct __sk_buff *skb, struct pkt *p)
+static __always_inline bool is_stack_answer(struct __sk_buff *skb, struct pkt *p)
 {
 	/* An echo reply's later fragments are known by the port of the first one. */
-	return is_echo_reply(p) || (is_icmp(p) && p->tuple.dport) || !addr_is_unicast(&p->tuple.dst) ||
-	       cidr_has(&nonmasq, &p->tuple.dst) || cidr_has(&remotes, &p->tuple.dst) ||
-	       ct_lookup(skb, &p->tuple) == CT_REPLY;
+	return is_echo_reply(p) || (is_icmp(p) && p->tuple.dport) || ct_lookup(skb, &p->tuple) == CT_REPLY;
 }
 
-/* Has a masqueraded flow the number that the node itself sends by, to the same place? */
-static __noinline int masquerade_meets(struct pkt *p)
+/* May the pod's packet that no row knows stay as it is? An answer must. */
+static __noinline int masquerade_spares(struct __sk_buff *skb, struct pkt *p)
+{
+	return !addr_is_unicast(&p->tuple.dst) || cidr_has(&nonmasq, &p->tuple.dst) ||
+	       cidr_has(&remotes, &p->tuple.dst) || is_stack_answer(skb, p);
+}
+
+/* Must a packet that is no pod's be changed: as its source is strange, unless it is an answer, which
+ * nobody would know from another, or as a masqueraded flow has the number that the node itself sends
+ * by, to the same place?
+ */
+static __noinline int masquerade_meets(struct __sk_buff *skb, struct pkt *p)
 {
 	struct tuple reply;
 	struct flow *f;
 	bool half;
 
+	if (p->strange)
+		return !is_stack_answer(skb, p);
 	if (p->tuple.proto == IPPROTO_TCP && !is_syn(p))
 		return 0;
 	tuple_reverse(&reply, &p->tuple);
@@ -128,7 +174,7 @@ static __always_inline int masquerade(struct __sk_buff *skb, struct pkt *p, __u6
 			forget_closed(p);
 		if (generation && (!masks || masquerade_spares(skb, p)))
 			verdict = apart_open(skb, p, generation);
-		else if (!generation && !masquerade_meets(p))
+		else if (!generation && !masquerade_meets(skb, p))
 			return CONTINUE;
 		else if (p->orphaned)
 			return -DROP_FRAGMENT_ORDER;

@@ -34,6 +34,7 @@ struct pkt {
 	__u8 reopened; /* it has begun there */
 	__u8 orphaned; /* of a datagram whose fragments are out of order */
 	__u8 rowless;  /* never a flow of its own: ICMP but echo, cut-off headers */
+	__u8 strange;  /* into a tunnel, from a source that the far end does not take from us */
 };
 
 /* The bound check must be seen to be about the very pointer that is used: the compiler

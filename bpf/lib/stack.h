@@ -131,10 +131,7 @@ static __noinline int late_answer(struct __sk_buff *skb, struct pkt *p, __u64 ge
 	struct flow *f;
 	bool half;
 
-	if (p->fragment == FIRST_FRAGMENT)
-		p->orphaned = !fragment_begin(p, SIDE_WIRE);
-	if (p->fragment == LATER_FRAGMENT && !fragment_restore(p, SIDE_WIRE))
-		p->orphaned = 1;
+	fragment_leave(p);
 	f = flow_row(&p->tuple, &half);
 	if (!f || f->src_generation != generation || flow_expired(f, p, half))
 		return CONTINUE;
@@ -163,31 +160,37 @@ static __noinline int guard_hostport(struct pkt *p)
 	return leave_to_stack(p, &reply);
 }
 
-/* On the way from the stack to the wire, or (to_tunnel) into a tunnel, where nothing is
- * masqueraded: a drop, or nothing to be said.
+/* On the way from the stack to the wire, or into a tunnel, where pods are not masqueraded, but
+ * strangers are: a drop, or nothing to be said.
  */
-static __always_inline int stack_to_wire(struct __sk_buff *skb, struct pkt *p, bool masquerades)
+static __always_inline int stack_to_wire(struct __sk_buff *skb, struct pkt *p, enum hook hook)
 {
+	bool masks = hook == HOOK_TO_UPLINK, may_change;
 	struct pod *pod;
 	__u64 generation = 0;
-	bool apart = false;
 	int verdict;
 
 	if (p->rowless)
-		return is_icmp_error(p) ? carry_error(skb, p, HOOK_TO_UPLINK) : TO_STACK;
+		return is_icmp_error(p) ? carry_error(skb, p, hook) : TO_STACK;
 	pod = pod_find(&p->tuple.src);
 	if (pod) {
 		generation = pod->generation;
 		verdict = late_answer(skb, p, generation);
 		if (verdict != CONTINUE)
 			return verdict;
-		masquerades &= !!(pod->flags & POD_MASQUERADE);
-		apart = !masquerades && is_far_call(p);
+		masks &= !!(pod->flags & POD_MASQUERADE);
+		may_change = masks || is_far_call(p);
+	} else if (hook == HOOK_TO_TUNNEL && is_strange(skb, p)) {
+		p->strange = 1;
+		fragment_leave(p);
+		may_change = true;
 	} else if (p->fragment == LATER_FRAGMENT) {
 		return TO_STACK; /* of the host's packets only ports change */
+	} else {
+		may_change = p->tuple.sport && pool_holds(p->tuple.sport);
 	}
-	if (apart || (masquerades && (pod || (p->tuple.sport && pool_holds(p->tuple.sport))))) {
-		verdict = masquerade(skb, p, generation, masquerades);
+	if (may_change) {
+		verdict = masquerade(skb, p, generation, masks);
 		if (verdict != CONTINUE)
 			return verdict;
 	}

@@ -272,7 +272,9 @@ struct port_range {
 	__u16 last; /* inclusive */
 };
 
-/* An uplink's address, for kernels whose FIB lookup does not tell it (before 6.7). */
+/* An uplink's address, for kernels whose FIB lookup does not tell it (before 6.7), and the tunnel
+ * device's, one row for each of its ranges: the first one's is given, the others' are left.
+ */
 struct uplink {
 	struct addr addr4; /* zero: none */
 	struct addr addr6;
@@ -291,6 +293,6 @@ struct node_config {
 	struct port_range ports[PORT_RANGES]; /* source ports of masqueraded flows; unused: 0-0 */
 	__u32 port_count;		      /* numbers in `ports` */
 	__u32 pad;
-	struct uplink uplinks[UPLINKS]; /* unused: ifindex 0 */
+	struct uplink uplinks[UPLINKS]; /* the tunnel device's come first; unused: ifindex 0 */
 	__u64 netns_cookie;		/* of the node's namespace, while from_socket is attached */
 };

@@ -53,8 +53,7 @@ func (n *node) open() (*loader.Datapath, error) {
 	if err != nil || !dp.Fresh() {
 		return dp, err
 	}
-	d := &podnet.Deps{Node: n.net, Datapath: dp, PinPath: n.pinPath, Log: n.log}
-	if _, err := d.Rebuild(); err != nil {
+	if _, err := n.deps(dp).Rebuild(); err != nil {
 		n.log.Error("rows are not rebuilt", "error", err)
 	}
 	return dp, nil
@@ -126,9 +125,18 @@ func (n *node) EnsureTunnel(c netdev.TunnelConfig) (ifindex int, err error) {
 	return ifindex, err
 }
 
-// SyncRoutes implements agent.Node.
-func (n *node) SyncRoutes(routes []netdev.RemoteRoute) (int, error) {
-	return n.net.SyncRemoteRoutes(routes)
+// SyncRoutes implements agent.Node. The programs on the tunnel are told which source it has the
+// node's packets leave with.
+func (n *node) SyncRoutes(routes []netdev.RemoteRoute) (changed int, err error) {
+	changed, err = n.net.SyncRemoteRoutes(routes)
+	return changed, errors.Join(err, n.with(func(dp *loader.Datapath) error {
+		_, err := n.deps(dp).RefreshTunnel()
+		return err
+	}))
+}
+
+func (n *node) deps(dp *loader.Datapath) *podnet.Deps {
+	return &podnet.Deps{Node: n.net, Datapath: dp, PinPath: n.pinPath, Log: n.log}
 }
 
 // SyncRemotes implements agent.Node: rows that are missing first, since a packet whose row is

@@ -9,10 +9,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 
 	"github.com/culvert-cni/culvert/cmd/internal/netdev"
+	"github.com/culvert-cni/culvert/cmd/internal/podnet"
 	"github.com/culvert-cni/culvert/loader"
 	"github.com/culvert-cni/culvert/maps"
 )
@@ -60,7 +62,11 @@ func run() error {
 	if err := syncRemotes(d.Maps.Remotes, p.Remotes, index); err != nil {
 		return err
 	}
-	_, err = h.SyncRemoteRoutes(p.Routes)
+	if _, err = h.SyncRemoteRoutes(p.Routes); err != nil {
+		return err
+	}
+	node := podnet.Deps{Node: h, Datapath: d, PinPath: p.PinPath, Log: slog.Default()}
+	_, err = node.RefreshTunnel()
 	return err
 }
 

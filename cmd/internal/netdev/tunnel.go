@@ -177,6 +177,30 @@ func (h *Handle) syncAddresses(index int, want []netip.Addr) error {
 	return nil
 }
 
+// TunnelAddrs lists the addresses of the tunnel device by family; those that the routes of
+// SyncRemoteRoutes have the node send from come first.
+func (h *Handle) TunnelAddrs(index int) (v4, v6 []netip.Addr, err error) {
+	have, err := h.Addresses(index)
+	if err != nil {
+		return nil, nil, err
+	}
+	used, err := h.remoteSources()
+	for _, a := range have {
+		list := &v4
+		if a.Is6() {
+			list = &v6
+		}
+		switch {
+		case a.IsLinkLocalUnicast():
+		case used[a]:
+			*list = slices.Insert(*list, 0, a)
+		default:
+			*list = append(*list, a)
+		}
+	}
+	return v4, v6, err
+}
+
 // deleteAddress takes an address away, and what makeLocal made for it.
 func (h *Handle) deleteAddress(index int, a netip.Addr) error {
 	whole := ipNet(netip.PrefixFrom(a, a.BitLen()))

@@ -32,43 +32,74 @@ func (s *setup) prepareMasquerade(context.Context) error {
 	return err
 }
 
-// refreshMasquerade says whether something had changed.
+// refreshMasquerade says whether something had changed. What tunnels have it leaves to
+// RefreshTunnel.
 func (d *Deps) refreshMasquerade() (bool, error) {
-	want, err := d.masquerade()
-	if err != nil {
-		return false, err
-	}
-	if want.Features&maps.FeatureSharedPorts != 0 {
+	changed, features, err := d.writeMasquerade(func(uplinks, tunnels []int, were []maps.UplinkAddr) ([]maps.UplinkAddr, error) {
+		return d.uplinkAddrs(keptAddrs(tunnels, were), uplinks)
+	})
+	if features&maps.FeatureSharedPorts != 0 {
 		d.Log.Warn(loader.SharedPorts().Error())
 	}
-	config := d.Datapath.Maps.Config
-	if now, err := config.Get(); err != nil || sameMasquerade(now, want) {
+	return changed, err
+}
+
+// RefreshTunnel tells the programs the addresses of the tunnel device, so that what is no pod's
+// leaves by it with the first of them, and the source ports for that. What uplinks have it leaves to
+// ADDs. Call it after SyncRemoteRoutes. It is idempotent, takes the lock only if something has changed, and does
+// nothing where there is no tunnel.
+func (d *Deps) RefreshTunnel() (changed bool, err error) {
+	if tunnels, err := d.Datapath.Tunnels(); err != nil || len(tunnels) == 0 {
 		return false, err
+	}
+	changed, _, err = d.writeMasquerade(func(uplinks, tunnels []int, were []maps.UplinkAddr) ([]maps.UplinkAddr, error) {
+		addrs, err := d.tunnelAddrs(tunnels)
+		addrs = append(addrs, keptAddrs(uplinks, were)...)
+		return addrs[:min(len(addrs), maps.MaxUplinkAddrs)], err
+	})
+	return changed, err
+}
+
+// addrRows gives the rows of addresses, the tunnels' first, from those that were there.
+type addrRows func(uplinks, tunnels []int, were []maps.UplinkAddr) ([]maps.UplinkAddr, error)
+
+// writeMasquerade makes the row of config say what it has to say now.
+func (d *Deps) writeMasquerade(rows addrRows) (changed bool, features maps.Features, err error) {
+	taken, err := d.Node.HostPorts()
+	if err != nil {
+		return false, 0, err
+	}
+	uplinks, tunnels, err := d.Datapath.Carriers()
+	if err != nil {
+		return false, 0, err
+	}
+	want := func(now maps.NodeConfig) (maps.NodeConfig, error) {
+		now.Ports, features = choosePorts(taken)
+		now.Features = now.Features&^maps.FeatureSharedPorts | features
+		now.Uplinks, err = rows(uplinks, tunnels, now.Uplinks)
+		return now, err
+	}
+	config := d.Datapath.Maps.Config
+	was, err := config.Get()
+	if err != nil {
+		return false, features, err
+	}
+	if now, err := want(was); err != nil || sameMasquerade(now, was) {
+		return false, features, err
 	}
 	unlock, err := d.Datapath.Lock()
 	if err != nil {
-		return false, err
+		return false, features, err
 	}
 	defer unlock()
-	now, err := config.Get()
-	if err != nil {
-		return false, err
+	if was, err = config.Get(); err != nil {
+		return false, features, err
 	}
-	now.Ports, now.Uplinks = want.Ports, want.Uplinks
-	now.Features = now.Features&^maps.FeatureSharedPorts | want.Features
-	return true, config.Put(now)
-}
-
-// masquerade is what the row of config has to say now.
-func (d *Deps) masquerade() (maps.NodeConfig, error) {
-	taken, err := d.Node.HostPorts()
+	now, err := want(was)
 	if err != nil {
-		return maps.NodeConfig{}, err
+		return false, features, err
 	}
-	var c maps.NodeConfig
-	c.Ports, c.Features = choosePorts(taken)
-	c.Uplinks, err = d.uplinkAddrs()
-	return c, err
+	return true, features, config.Put(now)
 }
 
 func sameMasquerade(a, b maps.NodeConfig) bool {
@@ -87,18 +118,13 @@ func (c *check) masquerade() error {
 	return err
 }
 
-// uplinkAddrs is about every device that carries our programs for uplinks: networks with
-// other uplinks share the row.
-func (d *Deps) uplinkAddrs() ([]maps.UplinkAddr, error) {
-	indexes, err := d.Datapath.Uplinks()
-	if err != nil {
-		return nil, err
+// uplinkAddrs adds every device that carries our programs for uplinks, since networks with other
+// uplinks share the row, to the tunnel's, which every kernel's programs ask for.
+func (d *Deps) uplinkAddrs(addrs []maps.UplinkAddr, indexes []int) (_ []maps.UplinkAddr, err error) {
+	if room := maps.MaxUplinkAddrs - len(addrs); len(indexes) > room {
+		d.Log.Warn("too many uplinks: before Linux 6.7 nothing is masqueraded on the last ones", "uplinks", len(indexes), "most", room)
+		indexes = indexes[:room]
 	}
-	if len(indexes) > maps.MaxUplinkAddrs {
-		d.Log.Warn("too many uplinks: before Linux 6.7 nothing is masqueraded on the last ones", "uplinks", len(indexes), "most", maps.MaxUplinkAddrs)
-		indexes = indexes[:maps.MaxUplinkAddrs]
-	}
-	var addrs []maps.UplinkAddr
 	for _, index := range indexes {
 		a := maps.UplinkAddr{Ifindex: index}
 		if a.Addr4, err = d.Node.SourceAddr(index, 4); err != nil {
@@ -108,6 +134,37 @@ func (d *Deps) uplinkAddrs() ([]maps.UplinkAddr, error) {
 			return nil, err
 		}
 		addrs = append(addrs, a)
+	}
+	return addrs, nil
+}
+
+// keptAddrs are those rows that are about one of the devices.
+func keptAddrs(devices []int, were []maps.UplinkAddr) (kept []maps.UplinkAddr) {
+	for _, u := range were {
+		if slices.Contains(devices, u.Ifindex) {
+			kept = append(kept, u)
+		}
+	}
+	return kept
+}
+
+// tunnelAddrs are the rows of what the tunnels have now.
+func (d *Deps) tunnelAddrs(tunnels []int) (addrs []maps.UplinkAddr, err error) {
+	for _, index := range tunnels {
+		v4, v6, err := d.Node.TunnelAddrs(index)
+		if err != nil {
+			return nil, err
+		}
+		for i := range max(len(v4), len(v6)) {
+			a := maps.UplinkAddr{Ifindex: index}
+			if i < len(v4) {
+				a.Addr4 = v4[i]
+			}
+			if i < len(v6) {
+				a.Addr6 = v6[i]
+			}
+			addrs = append(addrs, a)
+		}
 	}
 	return addrs, nil
 }

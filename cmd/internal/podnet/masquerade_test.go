@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -106,6 +107,62 @@ func TestPrivilegedPrepareMasquerade(t *testing.T) {
 		if now := prepare(); !reflect.DeepEqual(now, c) {
 			t.Errorf("defaults again: %+v", now)
 		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The tunnel's addresses come first, those that routes have the node send from before others that
+// it still has; an ADD leaves them, and forgets those of a tunnel that is gone.
+func TestPrivilegedRefreshTunnel(t *testing.T) {
+	node := netns.Wire(t, netns.Layout{}).Nodes[0]
+	pod := netns.New(t, "pod")
+	err := node.Do(func() error {
+		d, spec := newDeps(t, node, pod)
+		config := func(what string, err error, want ...maps.UplinkAddr) {
+			t.Helper()
+			c, err2 := d.Datapath.Maps.Config.Get()
+			if err != nil || err2 != nil {
+				t.Fatal(what, err, err2)
+			}
+			if !reflect.DeepEqual(c.Uplinks, want) || (c.PortCount() > 0) != (len(want) > 0) {
+				t.Errorf("%s: %+v, want %+v", what, c, want)
+			}
+		}
+		_, err := d.RefreshTunnel()
+		config("without a tunnel", err)
+		ip := netip.MustParseAddr
+		addrs := []netip.Addr{ip("10.9.0.0"), ip("10.1.0.0"), ip("10.8.0.0"), ip("fd00:1::")}
+		index, err := d.Node.EnsureTunnel(netdev.TunnelConfig{MTU: 1400, Addrs: addrs, Attach: d.Datapath.AttachTunnel})
+		if err == nil {
+			_, err = d.Node.SyncRemoteRoutes([]netdev.RemoteRoute{
+				{Prefix: netip.MustParsePrefix("10.2.0.0/24"), Tunnel: true, Src: addrs[1]},
+				{Prefix: netip.MustParsePrefix("fd00:2::/64"), Tunnel: true, Src: addrs[3]},
+			})
+		}
+		if err != nil {
+			return err
+		}
+		rows := []maps.UplinkAddr{{Ifindex: index, Addr4: addrs[1], Addr6: addrs[3]}, {Ifindex: index, Addr4: addrs[0]}, {Ifindex: index, Addr4: addrs[2]}}
+		_, err = d.RefreshTunnel()
+		config("with one", err, rows...)
+		err = lockFree(d, func() { _, err = d.RefreshTunnel() })
+		config("again", err, rows...)
+
+		up := node.Uplinks[0]
+		uplink := maps.UplinkAddr{Ifindex: spec.Uplinks.Links[0].Index, Addr4: up.V4, Addr6: up.V6}
+		if err := d.Datapath.AttachUplink(uplink.Ifindex); err != nil {
+			return err
+		}
+		_, err = d.refreshMasquerade()
+		config("after an ADD", err, append(rows, uplink)...)
+		if err := d.Node.DeleteLink(index); err != nil {
+			return err
+		}
+		_, err = d.refreshMasquerade()
+		config("after an ADD without the tunnel", err, uplink)
 		return nil
 	})
 	if err != nil {

@@ -229,12 +229,15 @@ func (d *Deps) lacksDefault(v4, v6 bool) (families []int, err error) {
 	return families, nil
 }
 
-// masquerade refreshes what the programs know of ports and of the uplinks' addresses.
+// masquerade refreshes what the programs know of ports and of the uplinks' and the tunnel's
+// addresses.
 func (r *reconcile) masquerade() error {
-	if !slices.ContainsFunc(r.rows, func(i maps.Iface) bool { return i.Flags&maps.PodMasquerade != 0 }) {
-		return nil
+	changed, err := r.RefreshTunnel()
+	if err == nil && slices.ContainsFunc(r.rows, func(i maps.Iface) bool { return i.Flags&maps.PodMasquerade != 0 }) {
+		var more bool
+		more, err = r.refreshMasquerade()
+		changed = changed || more
 	}
-	changed, err := r.refreshMasquerade()
 	if changed {
 		r.did("refreshed the uplinks' addresses and the ports for masquerading")
 	}

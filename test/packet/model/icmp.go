@@ -57,8 +57,9 @@ func (n *Node) errorAbout(in In, v *view) step {
 		return toStack
 	}
 	out := *r
-	// Who tells says so himself, unless he is the one that was called, or the pod behind it.
-	if v.Src != q.Dst && (in.Hook != FromPod || !r.Translate) {
+	// Who tells says so himself, unless he is the one that was called, or the pod behind it, or the
+	// far end of the tunnel takes nothing from him.
+	if v.Src != q.Dst && (in.Hook != FromPod || !r.Translate) && (in.Hook != ToTunnel || r.From != 0) {
 		out.Src = v.Src
 	}
 	action := r.Action

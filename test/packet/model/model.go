@@ -187,6 +187,8 @@ type Node struct {
 	Route func(src, dst Addr) int
 	// Uplink is the node's own address towards one.
 	Uplink func(dst Addr) (Addr, bool)
+	// Tunnel is the tunnel device's addresses; of each family the first is given to strangers.
+	Tunnel []Addr
 	// Excluded and Nonmasq are the ranges of `excluded` and `nonmasq`.
 	Excluded, Nonmasq func(Addr) bool
 	// Remote says what there is to know of an address that is another node's.

@@ -49,6 +49,7 @@ type view struct {
 	seq, ack   uint32
 	icmpType   uint8
 	unsummed   bool // UDP without a checksum
+	strange    bool // into a tunnel, from a source that the far end does not take
 	unreadable bool // begins no flow and belongs to none: cut off, mapped, ICMP but echo
 	hint       uint16
 	closed     *Row // of the lasting flow that this SYN begins anew

@@ -79,7 +79,7 @@ func (n *Node) hook(in In, v *view) step {
 	case ToTunnel:
 		return n.intoTunnel(in, v)
 	default:
-		return n.stackToWire(in, v, true)
+		return n.stackToWire(in, v, false)
 	}
 }
 
@@ -90,7 +90,7 @@ func (n *Node) intoTunnel(in In, v *view) step {
 	if !unicast(netip.AddrFrom16(to).Unmap()) {
 		return toStack
 	}
-	s := n.stackToWire(in, v, false)
+	s := n.stackToWire(in, v, true)
 	if s.verdict == Shot {
 		return s
 	}

@@ -95,24 +95,26 @@ func (n *Node) leaveToStack(key Tuple) {
 
 // stackToWire: what a pod sends is masqueraded; what leaves with the number of a hostPort
 // for its source port is answered to the stack, not captured.
-// Into a tunnel nothing is masqueraded.
-func (n *Node) stackToWire(in In, v *view, masquerades bool) step {
+// Into a tunnel strangers are masqueraded, and no pods.
+func (n *Node) stackToWire(in In, v *view, tunnel bool) step {
 	if v.unreadable {
 		return n.errorAbout(in, v)
 	}
 	pod, ours := n.Pods[v.Src]
-	orphan := false
+	orphan, masquerades := false, false
 	if ours {
 		var s step
 		if s, orphan = n.lateAnswer(in, v, pod.Generation); s.verdict != pass {
 			return s
 		}
-		masquerades = masquerades && pod.Masquerade
+		masquerades = pod.Masquerade && !tunnel
+	} else if v.strange = tunnel && n.strange(v); v.strange {
+		orphan = n.orphan(in, v)
 	} else if v.kind == later {
 		return toStack
 	}
-	far := ours && !masquerades && v.Proto == tcp && n.Remote(v.Dst).Is
-	if far || masquerades && (ours || v.Sport != 0 && n.pooled(v.Sport)) {
+	far := ours && v.Proto == tcp && n.Remote(v.Dst).Is
+	if far || masquerades || v.strange || !ours && v.Sport != 0 && n.pooled(v.Sport) {
 		if s := n.masquerade(v, pod.Generation, masquerades, orphan); s.verdict != pass {
 			return s
 		}
