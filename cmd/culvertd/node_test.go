@@ -104,7 +104,11 @@ func (b *bed) seen(t *testing.T) string {
 		if err2 == nil {
 			lines = append(lines, fmt.Sprintf("%s mtu %d programs:%v", link.Name, link.MTU, dp.CheckTunnel(link.Index) == nil))
 		}
-		return err
+		config, err2 := dp.Maps.Config.Get()
+		for _, u := range config.Uplinks {
+			lines = append(lines, fmt.Sprintf("with ports:%v, by the tunnel:%v as %s %s", config.PortCount() > 0, u.Ifindex == link.Index, u.Addr4, u.Addr6))
+		}
+		return errors.Join(err, err2)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -128,6 +132,7 @@ fd00:1:3::/64 via fe80::1 dev culvert-vxlan src fd00:1:1::
 192.0.2.2/32 node 192.0.2.2 device:false
 fd00:1:3::/64 tunnel 198.51.100.3 device:true
 culvert-vxlan mtu 1450 programs:true
+with ports:true, by the tunnel:true as 10.1.1.0 fd00:1:1::
 forwards:true conflist:true`
 
 // The node becomes what the State says, and what somebody removes comes back.
