@@ -9,15 +9,15 @@
 #   vxlan   round trips and one TCP stream (cubic) between pods of nodes in different subnets: culvert's tunnel, and
 #           what flannel has, bridge and the kernel's VXLAN with a route a node, on two hosts beside the nodes
 #
-#   bench.sh [PART...]      vxlan and start; the other part's figures stay as they were measured. CLUSTERS (3), and in each
-#                           ROUNDS (2 of start, 3 of vxlan); PODS, MODE (nftables), KEEP, UP (one cluster then), DOC as faults.sh has them
+#   bench.sh [PART...]      vxlan and start; the other part's figures stay as they were measured. CLUSTERS (4), and in each
+#                           ROUNDS (1 of start, 3 of vxlan); PODS, MODE (nftables), KEEP, UP (one cluster then), DOC as faults.sh has them
 set -euo pipefail
 here=$(dirname "$(readlink -f "$0")") root=$(readlink -f "$here/../..")
 . "$root/test/lab/lib.sh"
 . "$root/test/lab/check.sh"
 . "$here/smoke.sh"
 . "$here/cluster.sh"
-: "${MODE:=nftables}" "${PODS:=100}" "${DOC:=$root/docs/bench-cluster.md}" "${CLUSTERS:=3}"
+: "${MODE:=nftables}" "${PODS:=100}" "${DOC:=$root/docs/bench-cluster.md}" "${CLUSTERS:=4}"
 : "${CNI:=culvert}"
 NODES=(n1 n2 n3) C=$(node_dir cluster)
 T=$(mktemp -d) RESULTS=$W/bench
@@ -88,7 +88,7 @@ part_start() { # part_start CLUSTER
   local r c n order
   for n in "${NODES[@]}"; do cp "$root"/bin/ref/{bridge,host-local,portmap,bandwidth} "$(node_dir "$n")/cni-bin/"; done
   many >"$T/many.yaml"
-  for ((r = 0; r < ${ROUNDS:-2}; r++)); do
+  for ((r = 0; r < ${ROUNDS:-1}; r++)); do
     order=(culvert bridge)
     if (((r + $1) % 2)); then order=(bridge culvert); fi
     for c in "${order[@]}"; do
