@@ -18,6 +18,7 @@ const tunnelVNI = 1
 
 // Plan is what a node is to have, made of a State and of the node's uplinks alone.
 type Plan struct {
+	// In the order in which they are to be written.
 	Remotes     []maps.Remote
 	Routes      []netdev.RemoteRoute
 	NeedsTunnel bool
@@ -65,7 +66,17 @@ func makePlan(c Config, state kube.State, uplinks []Uplink) Plan {
 	}
 	p.nodes()
 	p.tunnel()
+	p.narrowestFirst()
 	return p.plan
+}
+
+// narrowestFirst is the order in which rows and routes are written: where a range becomes another
+// node's, the addresses that pods still have of it have a way of their own before the range has
+// its new one.
+func (p *planner) narrowestFirst() {
+	length := func(r netip.Prefix) int { return r.Bits() - r.Addr().BitLen() }
+	slices.SortStableFunc(p.plan.Routes, func(a, b netdev.RemoteRoute) int { return length(b.Prefix) - length(a.Prefix) })
+	slices.SortStableFunc(p.plan.Remotes, func(a, b maps.Remote) int { return length(b.Prefix) - length(a.Prefix) })
 }
 
 // ownRanges are unreachable but for the pods, whose own routes go before: else what is for an

@@ -166,10 +166,10 @@ func TestPlanWays(t *testing.T) {
 				uplinks = test.uplinks
 			}
 			plan := makePlan(Config{Tunnel: test.tunnel}, state, uplinks)
-			if got := lines(plan.Routes, routeLine); got != test.routes {
+			if got := lines(plan.Routes, routeLine); inOrder(got) != inOrder(test.routes) {
 				t.Errorf("routes:\n%s\nwant:\n%s", got, test.routes)
 			}
-			if got := lines(plan.Remotes, rowLine); got != test.rows {
+			if got := lines(plan.Remotes, rowLine); inOrder(got) != inOrder(test.rows) {
 				t.Errorf("rows:\n%s\nwant:\n%s", got, test.rows)
 			}
 			if plan.MTU != test.mtu || !slices.Equal(plan.Tunnel.Addrs, addrs(test.addrs)) {
@@ -179,6 +179,42 @@ func TestPlanWays(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// inOrder sorts lines.
+func inOrder(text string) string {
+	return strings.Join(slices.Sorted(strings.SplitSeq(text, "\n")), "\n")
+}
+
+// A range becomes near's, and one this node's own, while pods of far hold addresses of both: these
+// have their ways before the ranges have theirs, or the pods would not be reached meanwhile.
+func TestPlanOrder(t *testing.T) {
+	state := n1State
+	state.Remote = nil
+	for _, r := range []string{"10.1.1.7/32 far", "10.1.2.0/24 near", "10.1.2.7/32 far", "fd00:1:1::7/128 far", "fd00:1:2::/64 near", "fd00:1:2::7/128 far"} {
+		prefix, node, _ := strings.Cut(r, " ")
+		state.Remote = append(state.Remote, kube.Range{Prefix: netip.MustParsePrefix(prefix), Node: node})
+	}
+	plan := makePlan(Config{Tunnel: TunnelAuto}, state, n1Uplinks)
+	var routes, rows []netip.Prefix
+	for _, r := range plan.Routes {
+		routes = append(routes, r.Prefix)
+	}
+	for _, r := range plan.Remotes {
+		rows = append(rows, r.Prefix)
+	}
+	for _, list := range [][]netip.Prefix{routes, rows} {
+		for i, p := range list {
+			for _, wider := range list[:i] {
+				if wider.Overlaps(p) && wider.Bits() < p.Bits() {
+					t.Errorf("%s is written before %s: %v", wider, p, list)
+				}
+			}
+		}
+	}
+	if len(routes) != 8 || len(rows) != 8 { // two of the node's own; two nodes' addresses
+		t.Errorf("routes: %v\nrows: %v", routes, rows)
 	}
 }
 

@@ -37,9 +37,10 @@ type Node interface {
 	TunnelExists() (bool, error)
 	// EnsureTunnel makes the device, with the programs on it, and gives its number.
 	EnsureTunnel(netdev.TunnelConfig) (ifindex int, err error)
-	// SyncRoutes makes these the routes to other nodes' ranges, and no others.
+	// SyncRoutes makes these the routes to other nodes' ranges, and no others: it sets them in this
+	// order, and then removes.
 	SyncRoutes([]netdev.RemoteRoute) (changed int, err error)
-	// SyncRemotes makes these the rows of remotes, and no others.
+	// SyncRemotes makes these the rows of remotes, and no others, as SyncRoutes does.
 	SyncRemotes([]maps.Remote) (changed int, err error)
 	// Ready is nil if a pod could start with this configuration, else what STATUS would say.
 	Ready(conf []byte) error

@@ -38,7 +38,8 @@ type RemoteRoute struct {
 }
 
 // SyncRemoteRoutes makes the routes of RemoteProtocol in the main table those that are wanted:
-// it adds, then replaces in place, then removes, so no destination is without a way meanwhile.
+// it adds, or replaces in place, in the order of want, then removes, so no destination is without a
+// way meanwhile if the narrower ranges come first.
 // It goes on after an error. changed counts what it wrote and removed.
 func (h *Handle) SyncRemoteRoutes(want []RemoteRoute) (changed int, err error) {
 	have, err := h.remoteRoutes()
