@@ -19,7 +19,7 @@ func TestPrivilegedH1FromOutside(t *testing.T) {
 	node, far := c.Nodes[0], c.Peers[1]
 	serve(t, node, netns.PodSpec{Name: "a", Ports: netns.Both(8080, 80)})
 	node.IP(t, "addr add 10.10.0.99/24 dev up0", "addr add fd00:10::99/64 dev up0 nodad",
-		"addr add 192.0.2.1/32 dev lo", "addr add 2001:db8::1/128 dev lo")
+		"addr add 192.0.2.1/32 dev lo", "addr add 2001:db8::1/128 dev lo nodad")
 	node.Settle(t, "up0", netip.MustParseAddr("fd00:10::99"))
 	for _, p := range c.Peers {
 		p.IP(t, "route add 192.0.2.1 via "+node.Uplinks[p.V4.AsSlice()[1]-10].V4.String(),

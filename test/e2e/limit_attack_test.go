@@ -186,6 +186,9 @@ func (a *attacker) load(streams ...netns.Stream) {
 	for _, s := range streams {
 		s.From, s.Offer = a.pod.NS, max(3*a.rate, 5e6)
 		r, err := s.Start()
+		for tries := 1; err != nil && tries < 3; tries++ { // the streams before it may starve it for seconds
+			r, err = s.Start()
+		}
 		if err != nil {
 			a.Errorf("%s: %v", s, err)
 			continue

@@ -130,8 +130,8 @@ func TestPrivilegedH10Exclude(t *testing.T) {
 	t.Parallel()
 	c := wire(t, netns.Layout{})
 	node, outside := c.Nodes[0], c.Outside()
-	node.IP(t, "addr add 10.96.0.53/32 dev lo", "addr add fd00:96::53/128 dev lo",
-		"addr add 10.97.0.53/32 dev lo", "addr add fd00:97::53/128 dev lo")
+	node.IP(t, "addr add 10.96.0.53/32 dev lo", "addr add fd00:96::53/128 dev lo nodad",
+		"addr add 10.97.0.53/32 dev lo", "addr add fd00:97::53/128 dev lo nodad")
 	for _, r := range []string{"10.96.0.0/15 via " + node.Uplinks[0].V4.String(), "fd00:96::/31 via " + node.Uplinks[0].V6.String()} {
 		outside.IP(t, "route add "+r)
 	}

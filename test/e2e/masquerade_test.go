@@ -30,7 +30,7 @@ func TestPrivilegedF1Masquerade(t *testing.T) {
 	a, _ := serve(t, node, netns.PodSpec{Name: "a", Conf: masquerading("10.244.0.0/16", "fd00:244::/32", "10.30.0.0/16", "fd00:30::/64")})
 	plain, _ := serve(t, node, netns.PodSpec{Name: "plain"})
 	remote, _ := serve(t, c.Nodes[1], netns.PodSpec{Name: "remote", Conf: masquerading("10.244.0.0/16", "fd00:244::/32")})
-	outside.IP(t, "addr add 10.30.0.1/32 dev lo", "addr add fd00:30::1/128 dev lo")
+	outside.IP(t, "addr add 10.30.0.1/32 dev lo", "addr add fd00:30::1/128 dev lo nodad")
 	node.IP(t, "route add 10.30.0.0/16 via 10.10.0.1", "route add fd00:30::/64 via fd00:10::1")
 	excepted := map[int]netip.Addr{4: netip.MustParseAddr("10.30.0.1"), 6: netip.MustParseAddr("fd00:30::1")}
 	for _, ns := range []*netns.NS{outside.NS, far.NS, node.NS} {
@@ -74,7 +74,7 @@ func TestPrivilegedF1DefaultRanges(t *testing.T) {
 	outside.Serve(t, 80)
 	// A machine outside that has an address of the pods' range.
 	stray := map[int]netip.Addr{4: netip.MustParseAddr("10.244.0.200"), 6: netip.MustParseAddr("fd00:244::200")}
-	outside.IP(t, "addr add 10.244.0.200/32 dev lo", "addr add fd00:244::200/128 dev lo")
+	outside.IP(t, "addr add 10.244.0.200/32 dev lo", "addr add fd00:244::200/128 dev lo nodad")
 	// The kernel receives for an IPv6 address when a work item of its own has run.
 	if err := netns.Poll(func() error {
 		out, err := outside.Run("", "ip", "-6", "route", "get", "fd00:244::200")

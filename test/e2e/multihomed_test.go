@@ -60,7 +60,7 @@ func twoProviders(t *testing.T, c *cluster) (client *netns.NS, at func(int) neti
 	t.Helper()
 	client = netns.New(t, "client")
 	own := netns.Uplink{V4: netip.MustParseAddr("198.51.100.7"), V6: netip.MustParseAddr("2001:db8:7::7")}
-	client.IP(t, fmt.Sprintf("addr add %s/32 dev lo", own.V4), fmt.Sprintf("addr add %s/128 dev lo", own.V6))
+	client.IP(t, fmt.Sprintf("addr add %s/32 dev lo", own.V4), fmt.Sprintf("addr add %s/128 dev lo nodad", own.V6))
 	for i, p := range c.Peers {
 		dev := fmt.Sprintf("c%d", i)
 		p.IP(t, fmt.Sprintf("link add client type veth peer name %s netns %s", dev, client.Path()),
