@@ -27,7 +27,9 @@ __noinline int is_translated(struct __sk_buff *skb, struct pkt *p)
 	return ct_lookup(skb, &reply) == CT_REPLY && ct_lookup(skb, &p->tuple) != CT_REQUEST;
 }
 
-/* Does a connection that netfilter translates meet a fast one's claim? */
+/* Does a connection that netfilter translates meet another one's claim: a fast one's, or that of one
+ * which was given this port here?
+ */
 static __noinline int apart_meets(struct __sk_buff *skb, struct pkt *p, __u64 generation)
 {
 	struct tuple reply;
@@ -38,8 +40,8 @@ static __noinline int apart_meets(struct __sk_buff *skb, struct pkt *p, __u64 ge
 		return 0;
 	tuple_reverse(&reply, &p->tuple);
 	row = flow_row(&reply, &half);
-	return row && row->action == FLOW_TO_POD && row->dst_generation == generation &&
-	       !flow_expired(row, p, half) && is_translated(skb, p);
+	return row && !leads_back(row, p) && row->dst_generation == generation && !flow_expired(row, p, half) &&
+	       is_translated(skb, p);
 }
 
 /* It gets another client port then, as it would from the fast path (stack_open does so on the way to

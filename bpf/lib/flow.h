@@ -65,6 +65,13 @@ static __always_inline struct flow *flow_row(const struct tuple *key, bool *half
 	return f ? f : bpf_map_lookup_elem(&flows, key);
 }
 
+/* Does the row lead the answer to the packet back to it, as far as the stack is concerned? */
+static __always_inline bool leads_back(const struct flow *row, const struct pkt *p)
+{
+	return row->action == FLOW_TO_STACK && row->dport == p->tuple.sport &&
+	       addr_equal(&row->dst, &p->tuple.src);
+}
+
 /* The row of the packet's own tuple. A SYN has none, or one that is half open, but for a few:
  * in this order two looks are enough, as a row is written to `flows` before it leaves `halfopen`.
  */

@@ -6,13 +6,6 @@
 
 #include "forward.h"
 
-/* Does the row lead the answer to the packet back to it, as far as the stack is concerned? */
-static __always_inline bool leads_back(const struct flow *row, const struct pkt *p)
-{
-	return row->action == FLOW_TO_STACK && row->dport == p->tuple.sport &&
-	       addr_equal(&row->dst, &p->tuple.src);
-}
-
 /* A fragment, which the fast path left to the stack, of the very flow that holds the reply
  * tuple: direct, and as it is in netfilter's eyes too.
  */

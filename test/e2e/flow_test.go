@@ -13,6 +13,7 @@ import (
 // case has the same client source port:
 //
 //	a=TARGET  opens flow a to the target and asks once
+//	a=TARGET@b  the same, from the client port that the server sees flow b by: not its own
 //	a         asks again on flow a
 //	a?        asks, the server holds the answer back
 //	a!        the server answers what it held, the client must get it
@@ -65,6 +66,11 @@ var flowCases = []flowCase{
 	{"NodePortClosedThenHostPort", "outside", "a=np-policy -a b=hostport -b c=pod-local -c d=hostport2 d", nil},
 	{"AllFromOutside", "outside", "a=np-policy b=hostport c=pod-local d=hostport2 e=np-local a b c d e a b c d e", nil},
 	{"DirectAndNodePortRemote", "outside", "a=pod-remote b=np-remote a b a b", nil},
+
+	// From the port that another flow was given.
+	{"ServiceFromTakenPort", "pod", "a=pod-local b=svc-local c=svc-local@b a b c -b c", tcp},
+	{"DirectFromTakenPort", "pod", "a=pod-local b=svc-local c=pod-local@b a b c -b c", tcp},
+	{"HostPortFromTakenPort", "outside", "a=pod-local b=hostport c=np-policy@b d=pod-local@b a b c d", tcp},
 
 	// One tuple again.
 	{"ServiceAgain", "pod", "a=svc-local *a a=svc-local a", tcp},

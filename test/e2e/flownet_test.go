@@ -148,12 +148,19 @@ func (r *runner) step(word string) bool {
 }
 
 func (r *runner) dial(name, to string) error {
+	to, other, moved := strings.Cut(to, "@")
 	tgt, ok := r.f.targets[to]
 	if !ok {
 		return fmt.Errorf("no target %q", to)
 	}
+	port := r.port
+	if moved {
+		if port = r.seen[other].Port(); port == r.port {
+			return fmt.Errorf("want another port than the client's own for flow %s", other)
+		}
+	}
 	c := call(r.proto, tgt.at(r.family), tgt.port)
-	c.From = netip.AddrPortFrom(r.f.clients[r.from].at(r.family), r.port)
+	c.From = netip.AddrPortFrom(r.f.clients[r.from].at(r.family), port)
 	r.to[name] = tgt
 	if r.socket != nil {
 		r.open[name] = r.socket.Toward(c.To)

@@ -24,6 +24,8 @@ var farCases = []flowCase{
 	{"DirectClosedThenService", "pod", "a=pod-remote -a b=svc-remote b", small},
 	{"DirectAndNodePort", "pod", "a=pod-remote b=np-remote c=svc-remote a b c a b c", small},
 	{"All", "pod", "a=pod-remote b=svc-remote c=pod-local d=svc-local e=hostport a b c d e a b c d e", small},
+	{"ServiceFromTakenPort", "pod", "a=pod-remote b=svc-remote c=svc-remote@b a b c -b c", tcp},
+	{"DirectFromTakenPort", "pod", "a=pod-remote b=svc-remote c=pod-remote@b a b c -b c", tcp},
 	{"DirectAgain", "pod", "a=pod-remote *a a=pod-remote a", tcp},
 	{"ServiceAgain", "pod", "a=pod-remote b=svc-remote *b b=svc-remote a b", tcp},
 	{"BothAgain", "pod", "a=pod-remote b=svc-remote *b *a b=svc-remote a=pod-remote a b", tcp},
