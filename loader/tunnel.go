@@ -23,13 +23,7 @@ func (d *Datapath) CheckTunnel(ifindex int) error { return d.check(tunnelHooks()
 // device is gone.
 func (d *Datapath) DetachTunnel(ifindex int) error { return d.detachShared(tunnelHooks(), ifindex) }
 
-// Tunnels lists the devices that carry our programs for tunnels, in order.
-func (d *Datapath) Tunnels() ([]int, error) {
-	_, tunnels, err := d.Carriers()
-	return tunnels, err
-}
-
-// Carriers is Uplinks and Tunnels by one look.
+// Carriers lists the devices that carry our programs for uplinks and for tunnels, each in order.
 func (d *Datapath) Carriers() (uplinks, tunnels []int, err error) {
 	list, err := attachments(d.dirs)
 	if err != nil {

@@ -29,7 +29,7 @@ func TestPrivilegedTunnelHooks(t *testing.T) {
 		if in, out := n.on(t, n.dev, false), n.on(t, n.dev, true); in != 1 || out != 1 {
 			t.Errorf("%d and %d programs", in, out)
 		}
-		tunnels, err := n.d.Tunnels()
+		_, tunnels, err := n.d.Carriers()
 		uplinks, uplinkErr := n.d.Uplinks()
 		if err := errors.Join(err, uplinkErr); err != nil || !slices.Equal(tunnels, []int{n.dev}) || len(uplinks) != 0 {
 			t.Errorf("tunnels %v, uplinks %v, %v", tunnels, uplinks, err)

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/culvert-cni/culvert/cmd/internal/kube"
 )
 
@@ -54,7 +56,8 @@ type Agent struct {
 	conf        []byte          // of the culvert plugin, as it was written last
 	faults      map[step]string // that have been told
 	amiss       []kube.Fault    // of the cluster's objects, that have been told
-	lastWhy     string          // the condition, as it was written
+	uid         types.UID       // of the Node
+	lastWhy     string          // its condition, as it was written
 	lastUp      time.Time       // and when
 
 	mu     sync.Mutex
@@ -96,6 +99,9 @@ func (a *Agent) Sync(ctx context.Context) error {
 	r := a.begin()
 	state, known := a.Cluster.State()
 	if known {
+		if state.UID != a.uid { // made anew, it has no condition
+			a.uid, a.lastWhy = state.UID, ""
+		}
 		a.apply(r, state)
 		a.tellFaults(state.Faults)
 	} else {

@@ -59,9 +59,9 @@ func TestSyncFaults(t *testing.T) {
 	}
 }
 
-// The condition is written when it changes, and looked at now and then.
+// The condition is written when it changes or the Node is made anew, and looked at now and then.
 func TestSyncCondition(t *testing.T) {
-	a, _, node, teller := newAgent(t)
+	a, cluster, node, teller := newAgent(t)
 	now := time.Now()
 	a.Now = func() time.Time { return now }
 	sync := func() { _ = a.Sync(t.Context()) }
@@ -79,6 +79,12 @@ func TestSyncCondition(t *testing.T) {
 	sync()
 	if len(teller.Why) != 4 {
 		t.Errorf("not looked at again: %v", teller.Why)
+	}
+	cluster.Now.UID = "another"
+	sync()
+	sync()
+	if len(teller.Why) != 5 {
+		t.Errorf("of a Node made anew: %v", teller.Why)
 	}
 }
 

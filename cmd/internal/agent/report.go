@@ -139,7 +139,7 @@ func (a *Agent) ready(r *round) error {
 }
 
 // conditionAge is after what time the condition is looked at although nothing changed:
-// somebody may have made the Node anew.
+// somebody else may have written it.
 const conditionAge = 5 * time.Minute
 
 func (a *Agent) condition(ctx context.Context, r *round, why error) {

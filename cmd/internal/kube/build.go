@@ -12,6 +12,7 @@ import (
 func (p *pass) state() State {
 	s := State{
 		Node:       Peer{p.NodeName, p.self.addrs},
+		UID:        p.self.uid,
 		Pools:      map[string][]netip.Prefix{},
 		Namespaces: map[string][]string{},
 		Ranges:     slices.SortedFunc(slices.Values(p.ranges), netip.Prefix.Compare),

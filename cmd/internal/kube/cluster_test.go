@@ -216,11 +216,16 @@ func TestNodesFindEachOther(t *testing.T) {
 	a.eventually(t, "remote", "10.200.2.0/24=b[192.0.2.22] 10.200.3.0/24=c[192.0.2.3]", remote)
 
 	// Its Node is made anew, and has no address until kubelet tells: what is known stays.
+	was, _ := b.State()
+	s.Remove("nodes", "", "b")
 	s.Apply(t, "nodes", aNode("b", "", "10.200.2.0/24"))
 	<-time.After(4 * quick.grace)
 	a.eventually(t, "remote", "10.200.2.0/24=b[192.0.2.22] 10.200.3.0/24=c[192.0.2.3]", remote)
 	if state, _ = b.State(); len(state.Node.Addrs) != 1 {
 		t.Errorf("addresses that b knows to be its own: %v", state.Node.Addrs)
+	}
+	if was.UID == "" || state.UID == was.UID {
+		t.Errorf("b's Node was %q, and is %q", was.UID, state.UID)
 	}
 }
 

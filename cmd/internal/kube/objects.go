@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/culvert-cni/culvert/cmd/internal/api/v1alpha1"
 	"github.com/culvert-cni/culvert/cmd/internal/netconf"
@@ -21,6 +22,7 @@ import (
 type (
 	node struct {
 		name   string
+		uid    types.UID
 		labels labels.Set
 		ranges []netip.Prefix // spec.podCIDRs
 		addrs  []netip.Addr
@@ -84,7 +86,7 @@ func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) 
 // parseNode keeps the node's addresses inside the cluster; those outside if it has no others.
 func parseNode(obj any) (node, bool) {
 	o := obj.(*corev1.Node)
-	n := node{name: o.Name, labels: o.Labels}
+	n := node{name: o.Name, uid: o.UID, labels: o.Labels}
 	for _, s := range o.Spec.PodCIDRs {
 		if p, err := netip.ParsePrefix(s); err == nil {
 			n.ranges = append(n.ranges, p.Masked())
@@ -105,7 +107,7 @@ func parseNode(obj any) (node, bool) {
 }
 
 func sameNode(a, b node) bool {
-	return maps.Equal(a.labels, b.labels) && slices.Equal(a.ranges, b.ranges) && slices.Equal(a.addrs, b.addrs)
+	return a.uid == b.uid && maps.Equal(a.labels, b.labels) && slices.Equal(a.ranges, b.ranges) && slices.Equal(a.addrs, b.addrs)
 }
 
 // parsePod leaves out pods that have the node's own network.

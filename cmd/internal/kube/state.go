@@ -8,6 +8,8 @@ package kube
 import (
 	"net/netip"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Range is a part of the cluster's addresses and where it is.
@@ -39,6 +41,7 @@ type Fault struct{ Reason, Message string }
 // State is equal by reflect.DeepEqual.
 type State struct {
 	Node       Peer                      // this one
+	UID        types.UID                 // of its Node, or of the last: another one has none of its conditions
 	Peers      []Peer                    // every other Node
 	Ranges     []netip.Prefix            // where new pods get addresses from; empty while another node has not let go of them
 	Draining   []netip.Prefix            // this node's as well, not given from any more; a single address is that of a pod which lives here

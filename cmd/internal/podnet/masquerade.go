@@ -35,7 +35,11 @@ func (s *setup) prepareMasquerade(context.Context) error {
 // refreshMasquerade says whether something had changed. What tunnels have it leaves to
 // RefreshTunnel.
 func (d *Deps) refreshMasquerade() (bool, error) {
-	changed, features, err := d.writeMasquerade(func(uplinks, tunnels []int, were []maps.UplinkAddr) ([]maps.UplinkAddr, error) {
+	uplinks, tunnels, err := d.Datapath.Carriers()
+	if err != nil {
+		return false, err
+	}
+	changed, features, err := d.writeMasquerade(func(were []maps.UplinkAddr) ([]maps.UplinkAddr, error) {
 		return d.uplinkAddrs(keptAddrs(tunnels, were), uplinks)
 	})
 	if features&maps.FeatureSharedPorts != 0 {
@@ -49,10 +53,11 @@ func (d *Deps) refreshMasquerade() (bool, error) {
 // ADDs. Call it after SyncRemoteRoutes. It is idempotent, takes the lock only if something has changed, and does
 // nothing where there is no tunnel.
 func (d *Deps) RefreshTunnel() (changed bool, err error) {
-	if tunnels, err := d.Datapath.Tunnels(); err != nil || len(tunnels) == 0 {
+	uplinks, tunnels, err := d.Datapath.Carriers()
+	if err != nil || len(tunnels) == 0 {
 		return false, err
 	}
-	changed, _, err = d.writeMasquerade(func(uplinks, tunnels []int, were []maps.UplinkAddr) ([]maps.UplinkAddr, error) {
+	changed, _, err = d.writeMasquerade(func(were []maps.UplinkAddr) ([]maps.UplinkAddr, error) {
 		addrs, err := d.tunnelAddrs(tunnels)
 		addrs = append(addrs, keptAddrs(uplinks, were)...)
 		return addrs[:min(len(addrs), maps.MaxUplinkAddrs)], err
@@ -61,7 +66,7 @@ func (d *Deps) RefreshTunnel() (changed bool, err error) {
 }
 
 // addrRows gives the rows of addresses, the tunnels' first, from those that were there.
-type addrRows func(uplinks, tunnels []int, were []maps.UplinkAddr) ([]maps.UplinkAddr, error)
+type addrRows func(were []maps.UplinkAddr) ([]maps.UplinkAddr, error)
 
 // writeMasquerade makes the row of config say what it has to say now.
 func (d *Deps) writeMasquerade(rows addrRows) (changed bool, features maps.Features, err error) {
@@ -69,14 +74,10 @@ func (d *Deps) writeMasquerade(rows addrRows) (changed bool, features maps.Featu
 	if err != nil {
 		return false, 0, err
 	}
-	uplinks, tunnels, err := d.Datapath.Carriers()
-	if err != nil {
-		return false, 0, err
-	}
 	want := func(now maps.NodeConfig) (maps.NodeConfig, error) {
 		now.Ports, features = choosePorts(taken)
 		now.Features = now.Features&^maps.FeatureSharedPorts | features
-		now.Uplinks, err = rows(uplinks, tunnels, now.Uplinks)
+		now.Uplinks, err = rows(now.Uplinks)
 		return now, err
 	}
 	config := d.Datapath.Maps.Config
