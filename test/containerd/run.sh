@@ -168,9 +168,9 @@ test_bandwidth() {
   check "culvertctl limits shows both rates" test "$(jq '[.. | numbers | select(. == 20000000 or . == 10000000)] | unique | length' <<<"$l")" = 2
   check "a shaper stands before the pod" has "$(node_exec "$N" tc qdisc show)" "qdisc tbf"
   check "a shaper stands in the pod" has "$(node_exec "$N" nsenter --net="$(pod_netns limited)" tc qdisc show)" "qdisc tbf"
-  check "IPv4: 20 Mbit/s into the pod from another host" near 20000000 sw push "http://$B4:8080/sink" 4
+  check "IPv4: 20 Mbit/s into the pod from another host" near 20000000 sw push "$B4:8083" 4
   check "IPv6: 10 Mbit/s out of the pod to another host" near 10000000 sw pull "http://[$B6]:8080/source" 4
-  check "IPv4: 20 Mbit/s into the pod from a pod on the node" near 20000000 web push "http://$B4:8080/sink" 4
+  check "IPv4: 20 Mbit/s into the pod from a pod on the node" near 20000000 web push "$B4:8083" 4
   check "IPv4: 10 Mbit/s out of the pod to the node" near 10000000 node pull "http://$B4:8080/source" 4
   check "a pod without annotations is not limited" above 40000000 sw pull "http://$A4:8080/source" 2
 }

@@ -131,7 +131,7 @@ vxlan_round() { # vxlan_round ROUND
     local -n to=${side}_at
     case $what in
       rr) v=$(from "$side" rr "${to[i]}:8082" 2) ;;
-      stream) v=$(from "$side" push "http://${to[i]}:8080/sink" 3) ;;
+      stream) v=$(from "$side" push "${to[i]}:8083" 3) ;;
     esac
     result vxlan "$1" "$what IPv$((i * 2 + 4))" "$side" "$v"
   done; done; done

@@ -112,7 +112,7 @@ smoke_bandwidth() {
   local n i a
   read -ra a <<<"$(addresses '{.status.podIPs[*].ip}' pod/limited)"
   for n in "${NODES[@]}"; do for i in 0 1; do
-    check "IPv$((i * 2 + 4)): client-$n -> limited: 20 Mbit/s in" holds 20000000 in_pod "client-$n" push "http://${a[i]}:8080/sink" 3
+    check "IPv$((i * 2 + 4)): client-$n -> limited: 20 Mbit/s in" holds 20000000 in_pod "client-$n" push "${a[i]}:8083" 3
     check "IPv$((i * 2 + 4)): client-$n -> limited: 10 Mbit/s out" holds 10000000 in_pod "client-$n" pull "http://${a[i]}:8080/source" 3
   done; done
 }

@@ -12,23 +12,7 @@ import (
 
 // echo serves connections that get back what they send.
 func echo() error {
-	l, err := net.Listen("tcp", echoPort)
-	if err != nil {
-		return fmt.Errorf("listen on TCP: %w", err)
-	}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				_, _ = io.Copy(conn, conn)
-			}()
-		}
-	}()
-	return nil
+	return accept(echoPort, func(conn net.Conn) { _, _ = io.Copy(conn, conn) })
 }
 
 // roundTrips returns how many bytes a second go to and fro on one connection, one at a time.

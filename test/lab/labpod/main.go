@@ -4,11 +4,11 @@
 // saw of them, and a client that measures.
 //
 //	labpod pause                     wait for a signal
-//	labpod serve                     HTTP on 8080, UDP on 8081, an echo on TCP 8082; $POD is the name it answers with
+//	labpod serve                     HTTP on 8080, UDP on 8081, an echo on TCP 8082, a sink on 8083; $POD is the name it answers with
 //	labpod get URL                   print the answer
 //	labpod udp HOST:PORT             send a datagram, print the answer
 //	labpod pull URL SECONDS          bit/s from the server, without the first second
-//	labpod push URL SECONDS          bit/s to the server, likewise, as the server counts them
+//	labpod push HOST:PORT SECONDS    bit/s to a sink, likewise, as it counts them
 //	labpod rr HOST:PORT SECONDS      round trips a second of one byte to an echo, likewise
 //	labpod count NAME=ADDRESS...     ask these servers without end; HTTP on 8080 tells what was lost (count.go)
 //
@@ -33,8 +33,11 @@ const (
 	httpPort = ":8080"
 	udpPort  = ":8081"
 	echoPort = ":8082"
+	sinkPort = ":8083"
 	warmup   = time.Second
 	patience = 3 * time.Second
+
+	chunkSize = 256 << 10 // bytes read or written at once
 )
 
 func main() {
@@ -73,7 +76,7 @@ func run(args []string) (string, error) {
 		}
 		return push(args[1], span)
 	}
-	return "", errors.New("usage: labpod pause | serve | count NAME=ADDRESS... | get URL | udp HOST:PORT | {pull | push} URL SECONDS | rr HOST:PORT SECONDS")
+	return "", errors.New("usage: labpod pause | serve | count NAME=ADDRESS... | get URL | udp HOST:PORT | pull URL SECONDS | {push | rr} HOST:PORT SECONDS")
 }
 
 // pause stays until it is told to end and reaps what it adopts, being PID 1 of a pod.
@@ -101,7 +104,7 @@ func cubic(_, _ string, c syscall.RawConn) error {
 }
 
 func serve(name string) error {
-	if err := echo(); err != nil {
+	if err := errors.Join(echo(), sink()); err != nil {
 		return err
 	}
 	pc, err := net.ListenPacket("udp", udpPort)
@@ -125,14 +128,13 @@ func serve(name string) error {
 
 	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(answer(name, r.RemoteAddr)) })
 	http.HandleFunc("/source", func(w http.ResponseWriter, _ *http.Request) {
-		chunk := make([]byte, 65536)
+		chunk := make([]byte, chunkSize)
 		for {
 			if _, err := w.Write(chunk); err != nil {
 				return
 			}
 		}
 	})
-	http.HandleFunc("/sink", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintf(w, "%.0f\n", rate(r.Body)) })
 
 	lc := net.ListenConfig{Control: cubic}
 	l, err := lc.Listen(context.Background(), "tcp", httpPort)
@@ -153,7 +155,7 @@ func answer(name, client string) []byte {
 
 // rate reads to the end and returns bit/s between the first second and the last byte.
 func rate(r io.Reader) float64 {
-	buf := make([]byte, 65536)
+	buf := make([]byte, chunkSize)
 	var (
 		n           int
 		start, last time.Time
@@ -228,29 +230,4 @@ func pull(url string, span time.Duration) (string, error) {
 	}
 	defer resp.Body.Close()
 	return fmt.Sprintf("%.0f\n", rate(resp.Body)), nil
-}
-
-func push(url string, span time.Duration) (string, error) {
-	req, err := http.NewRequest(http.MethodPost, url, &zeros{until: time.Now().Add(span)})
-	if err != nil {
-		return "", err
-	}
-	resp, err := client(span + 20*time.Second).Do(req)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	return string(body), err
-}
-
-// zeros is an endless file that ends.
-type zeros struct{ until time.Time }
-
-func (z *zeros) Read(p []byte) (int, error) {
-	if time.Now().After(z.until) {
-		return 0, io.EOF
-	}
-	clear(p)
-	return len(p), nil
 }
