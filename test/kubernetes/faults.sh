@@ -65,7 +65,7 @@ api_down() {
   for n in "${NODES[@]}"; do node_exec "$n" kill -9 "$(agent_pid "$n")"; done
   for n in "${NODES[@]}"; do check "$n: a pod starts while the API server is down" bare_pod "$n"; done
   sleep $((SPAN > SECONDS - s ? SPAN - (SECONDS - s) : 0))
-  control_plane_start
+  control_plane_start 8>&-
   kubectl -n kube-system delete pod -l "$AGENT_LABEL" --wait=false
   check "the agents are back" wait_for 150 agents agents_ready
 }
@@ -82,7 +82,7 @@ bare_pod() {
 # reboot NODE INDEX: its PID namespace is ended, its devices are gone; disk and addresses are the same
 reboot() {
   "$LAB/runtime-down.sh" -k "$1"
-  "$LAB/kube-node.sh" "$1" "$2" "$MODE"
+  "$LAB/kube-node.sh" "$1" "$2" "$MODE" 8>&-
 }
 serves() { # serves NODE: its who answers every node again, by the service's address
   local n svc

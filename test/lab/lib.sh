@@ -78,7 +78,8 @@ sw_up() {
   local br i
   for i in 1 3; do
     br=$(node_bridge "$i")
-    ip -n "$SW" link add "$br" type bridge
+    # its own, or the router's is that of a node, which goes with it: what others send to it is lost until it asks for them
+    ip -n "$SW" link add "$br" address "02:00:00:00:00:0$i" type bridge
     ip -n "$SW" addr add "$(net4 "$i").1/24" dev "$br"
     ip -n "$SW" addr add "$(net6 "$i")1/64" dev "$br" nodad
     ip -n "$SW" link set "$br" up

@@ -90,7 +90,8 @@ func NewPeer(tb testing.TB, j int) *Peer {
 		NS: New(tb, fmt.Sprintf("peer%d", j)), Dev: "br0",
 		V4: addr("10.%d.0.1", 10+j), V6: addr("fd00:%d::1", 10+j),
 	}
-	p.IP(tb, "link add br0 type bridge forward_delay 0 mcast_snooping 0",
+	// A bridge without an address of its own has that of a port, and loses it with the port.
+	p.IP(tb, fmt.Sprintf("link add br0 address 02:00:00:00:00:%02x type bridge forward_delay 0 mcast_snooping 0", 1+j),
 		"link set br0 up",
 		fmt.Sprintf("addr add %s/24 dev br0", p.V4), fmt.Sprintf("addr add %s/64 dev br0 nodad", p.V6))
 	p.Sysctl(tb, "net/ipv4/conf/all/rp_filter", "0")
