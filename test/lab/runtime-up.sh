@@ -25,7 +25,8 @@ mkdir -p "$D"/{net.d,cni-bin,disk}
 sw_up
 if [ ! -e "/run/netns/$ns" ]; then
   ip netns add "$ns"
-  ip -n "$SW" link add "p-$N" mtu "$LAB_MTU" type veth peer name eth0 mtu "$LAB_MTU" netns "$ns"
+  # a node that reboots has the MAC address that it had: with another, its neighbours send to the old one for most of a minute
+  ip -n "$SW" link add "p-$N" mtu "$LAB_MTU" type veth peer name eth0 address "$(printf '02:00:00:00:01:%02x' "$I")" mtu "$LAB_MTU" netns "$ns"
   ip -n "$SW" link set "p-$N" master "$(node_bridge "$I")" up
   ip -n "$ns" link set lo up
   ip -n "$ns" link set eth0 up
