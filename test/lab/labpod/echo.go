@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -17,8 +16,7 @@ func echo() error {
 
 // roundTrips returns how many bytes a second go to and fro on one connection, one at a time.
 func roundTrips(addr string, span time.Duration) (string, error) {
-	d := net.Dialer{Timeout: patience, Control: cubic}
-	conn, err := d.Dial("tcp", addr)
+	conn, err := dial(addr, patience)
 	if err != nil {
 		return "", err
 	}
@@ -43,8 +41,7 @@ func roundTrips(addr string, span time.Duration) (string, error) {
 }
 
 func echoDial(addr string) (net.Conn, error) {
-	d := net.Dialer{Timeout: newPatience, Control: cubic}
-	return d.DialContext(context.Background(), "tcp", net.JoinHostPort(addr, echoPort[1:]))
+	return dial(net.JoinHostPort(addr, echoPort[1:]), newPatience)
 }
 
 // once makes a connection, has a word echoed and ends.

@@ -103,6 +103,11 @@ func cubic(_, _ string, c syscall.RawConn) error {
 	})
 }
 
+func dial(addr string, patience time.Duration) (net.Conn, error) {
+	d := net.Dialer{Timeout: patience, Control: cubic}
+	return d.Dial("tcp", addr)
+}
+
 func serve(name string) error {
 	if err := errors.Join(echo(), sink()); err != nil {
 		return err

@@ -40,8 +40,7 @@ func accept(port string, serve func(net.Conn)) error {
 // push fills a connection to a sink for this long: by large writes, so that what is in between is
 // measured and not the two programs.
 func push(addr string, span time.Duration) (string, error) {
-	d := net.Dialer{Timeout: patience, Control: cubic}
-	conn, err := d.Dial("tcp", addr)
+	conn, err := dial(addr, patience)
 	if err != nil {
 		return "", err
 	}
