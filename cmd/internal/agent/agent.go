@@ -56,8 +56,8 @@ type Agent struct {
 	conf        []byte          // of the culvert plugin, as it was written last
 	faults      map[step]string // that have been told
 	amiss       []kube.Fault    // of the cluster's objects, that have been told
-	uid         types.UID       // of the Node
-	lastWhy     string          // its condition, as it was written
+	lastWhy     string          // the condition, as it was written
+	lastUID     types.UID       // to which Node
 	lastUp      time.Time       // and when
 
 	mu     sync.Mutex
@@ -99,9 +99,7 @@ func (a *Agent) Sync(ctx context.Context) error {
 	r := a.begin()
 	state, known := a.Cluster.State()
 	if known {
-		if state.UID != a.uid { // made anew, it has no condition
-			a.uid, a.lastWhy = state.UID, ""
-		}
+		r.state = &state
 		a.apply(r, state)
 		a.tellFaults(state.Faults)
 	} else {
@@ -131,7 +129,7 @@ func (a *Agent) apply(r *round, state kube.State) {
 	if a.wired {
 		a.writeConflist(r, plan)
 	}
-	r.plan, r.state = &plan, &state
+	r.plan = &plan
 }
 
 // tunnel makes the device if a peer needs it. One that is there stays, as pods' connections

@@ -147,11 +147,11 @@ func (a *Agent) condition(ctx context.Context, r *round, why error) {
 	if why != nil {
 		text = why.Error()
 	}
-	if r.faults[stepCluster] != nil || text == a.lastWhy && a.Now().Sub(a.lastUp) < conditionAge {
+	if r.state == nil || text == a.lastWhy && r.state.UID == a.lastUID && a.Now().Sub(a.lastUp) < conditionAge {
 		return
 	}
 	if !r.fault(stepNode, a.Teller.Up(ctx, why)) {
-		a.lastWhy, a.lastUp = text, a.Now()
+		a.lastWhy, a.lastUID, a.lastUp = text, r.state.UID, a.Now()
 	}
 }
 
