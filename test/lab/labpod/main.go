@@ -95,19 +95,6 @@ func pause() {
 	}
 }
 
-// cubic takes a TCP socket off the machine's default: bbr paces itself and hides what a shaper does.
-func cubic(_, _ string, c syscall.RawConn) error {
-	return c.Control(func(fd uintptr) {
-		// Best effort: a kernel without cubic keeps its default.
-		_ = syscall.SetsockoptString(int(fd), syscall.IPPROTO_TCP, syscall.TCP_CONGESTION, "cubic")
-	})
-}
-
-func dial(addr string, patience time.Duration) (net.Conn, error) {
-	d := net.Dialer{Timeout: patience, Control: cubic}
-	return d.Dial("tcp", addr)
-}
-
 func serve(name string) error {
 	if err := errors.Join(echo(), sink()); err != nil {
 		return err
@@ -141,10 +128,9 @@ func serve(name string) error {
 		}
 	})
 
-	lc := net.ListenConfig{Control: cubic}
-	l, err := lc.Listen(context.Background(), "tcp", httpPort)
+	l, err := listen(httpPort)
 	if err != nil {
-		return fmt.Errorf("listen on TCP: %w", err)
+		return err
 	}
 	return http.Serve(l, nil)
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -13,28 +12,6 @@ import (
 // sink serves connections whose rate it counts, to their end, and tells them then.
 func sink() error {
 	return accept(sinkPort, func(conn net.Conn) { fmt.Fprintf(conn, "%.0f\n", rate(conn)) })
-}
-
-// accept serves a port, each connection with a goroutine of its own.
-func accept(port string, serve func(net.Conn)) error {
-	lc := net.ListenConfig{Control: cubic}
-	l, err := lc.Listen(context.Background(), "tcp", port)
-	if err != nil {
-		return fmt.Errorf("listen on TCP: %w", err)
-	}
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				serve(conn)
-			}()
-		}
-	}()
-	return nil
 }
 
 // push fills a connection to a sink for this long: by large writes, so that what is in between is
