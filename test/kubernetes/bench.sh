@@ -37,7 +37,9 @@ cleanup() {
 }
 
 # result PART ROUND WHAT SIDE VALUE
-result() { jq -cn --arg r "$2" --arg w "$3" --arg s "$4" --argjson v "$5" '{round: $r, what: $w, side: $s, value: $v}' >>"$RESULTS/$1"; }
+result() {
+  jq -cn --arg r "$2" --arg w "$3" --arg s "$4" --argjson v "$5" --arg b "$build" '{round: $r, what: $w, side: $s, value: $v, build: $b}' >>"$RESULTS/$1"
+}
 
 # --- start
 many() { # many: all nodes' pods, as one list
@@ -169,11 +171,11 @@ Y
 table() {
   jq -rs 'def median: sort | if length == 0 then null else (.[(length - 1) / 2 | floor] + .[length / 2 | floor]) / 2 end;
     def short: if . > 1e9 then "\((. / 1e7 | round) / 100) G" elif . > 1e6 then "\((. / 1e4 | round) / 100) M" else "\(.)" end;
-    "| | culvert | bridge | ratio | of the rounds |", "| --- | --- | --- | --- | --- |",
-    (group_by(.what)[] | .[0].what as $what
+    "| | culvert | bridge | ratio | of the rounds | culvertctl |", "| --- | --- | --- | --- | --- | --- |",
+    (group_by(.what)[] | .[0] as {$what, $build}
       | [group_by(.round)[] | {c: (map(select(.side == "culvert"))[0].value), b: (map(select(.side == "bridge"))[0].value)}]
       | map(.c / .b * 1000 | round / 1000) as $ratios
-      | "| \($what) | \(map(.c) | median | short) | \(map(.b) | median | short) | \($ratios | median * 1000 | round / 1000) | \($ratios | min) to \($ratios | max), \(length) |")' "$RESULTS"/*
+      | "| \($what) | \(map(.c) | median | short) | \(map(.b) | median | short) | \($ratios | median * 1000 | round / 1000) | \($ratios | min) to \($ratios | max), \(length) | \($build) |")' "$RESULTS"/*
 }
 
 lab_lock
@@ -183,6 +185,7 @@ mode=$MODE parts=("$@")
 [ $# -gt 0 ] || parts=(vxlan start)
 if [ -n "${UP:-}" ]; then CLUSTERS=1; else prepare; fi
 mkdir -p "$RESULTS"
+build=$("$root/bin/culvertctl" version | sed -n '1s/^culvertctl \([^,]*\),.*/\1/p')
 for p in "${parts[@]}"; do rm -f "$RESULTS/$p"; done
 for ((k = 0; k < CLUSTERS; k++)); do
   [ -n "${UP:-}" ] || check "cluster $k comes up" cluster
@@ -193,7 +196,7 @@ table | tee "$T/table"
 if [ -e "$RESULTS/vxlan" ] && [ -e "$RESULTS/start" ]; then
   {
     cat "$here/bench.md"
-    echo "Kubernetes $(cat "$W/bin/kubelet.version"), kube-proxy in $MODE mode, kernel $(uname -r), $(nproc) processors, $("$root/bin/culvertctl" version | head -n 1 | cut -d, -f1)."
+    echo "Kubernetes $(cat "$W/bin/kubelet.version"), kube-proxy in $MODE mode, kernel $(uname -r), $(nproc) processors."
     echo
     cat "$T/table"
   } >"$DOC"
